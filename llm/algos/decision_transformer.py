@@ -245,7 +245,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     returns = data.returns()
     policy.request.fill_(float(np.quantile(returns, cfg.request)))
-    policy.scale.fill_(max(1e-6, float(returns_to_go(data.rewards, data.episodes()).std())))
+    if policy.normaliser.count == 0:                          # with --init, both scales are kept
+        to_go = returns_to_go(data.rewards, data.episodes())
+        policy.scale.fill_(max(1e-6, float(to_go.std())))
     dist = policy.dist if policy.discrete else policy.dist.dist
     act = torch.from_numpy(dist.unscale(data.actions)).to(run.device)
     windows = Windows(data, act, policy.normaliser, cfg.context)

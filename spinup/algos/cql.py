@@ -31,13 +31,13 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
 from spinup.data.batches import Batches
 from spinup.envs.spaces import number_of_actions, observation_view
-from spinup.runs.config import Count, NonNegative, Positive, Unit, Widths
+from spinup.runs.config import AtariConfig, Count, NonNegative, Positive, Unit, Widths
 from spinup.runs.offline import OfflineConfig, OfflineRun, open_data
 from spinup.runs.run import Result
 
 
 @dataclass(kw_only=True)
-class Config(OfflineConfig):
+class Config(OfflineConfig, AtariConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate (1e-4 to 1e-3)
     target_every: Count = 250          # gradient steps between updates of Q'; too few: Q diverges

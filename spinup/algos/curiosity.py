@@ -196,7 +196,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         bonus_error = value_loss(policy.bonus_value(obs), bonus_target)
         stats |= {"entropy": entropy.detach().mean(), "value_loss": error.detach().mean(),
                   "bonus_value_loss": bonus_error.detach().mean()}
-        errors = error + bonus_error
+        errors = (cfg.reward_coef > 0) * error + (cfg.bonus_coef > 0) * bonus_error
         total = surrogate + cfg.value_coef * errors - cfg.entropy_coef * entropy
         return aggregate(total), stats
 

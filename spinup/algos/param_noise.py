@@ -243,7 +243,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                         pi_stats.update(learner.learn_pi(obs))
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
-                if (run.steps + S) // cfg.adapt_every > run.steps // cfg.adapt_every:
+                every = cfg.adapt_every
+                for _ in range((run.steps + S) // every - run.steps // every):
                     if obs is None:                           # ratio below 1: no batch was sampled
                         obs = replay.sample(replay.draw(run.rng, cfg.batch_size)).obs.to(run.device)
                     noise["distance"] = measure(obs)

@@ -213,11 +213,13 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> R
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with Rainbow. `resume`: folder of a run with the same settings, to resume
-    it."""
+    it. UserError if the run in --init has other limits of returns."""
     # Set up.
     env = make_env(cfg)
     run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
+    if not policy.support.cpu().equal(torch.linspace(cfg.v_min, cfg.v_max, cfg.atoms)):  # --init
+        raise UserError("--init: --v-min and --v-max must be those of that run")
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1.5e-4,

@@ -98,6 +98,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     env = make_env(cfg)
     run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
+    if not cfg.learn_alpha:
+        policy.log_alpha.data.fill_(math.log(cfg.alpha))      # not that of the run in --init
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_params = list(policy.pi.parameters())

@@ -11,6 +11,7 @@ from spinup.bench.suite import EVALUATION, read_evaluation, suites
 from spinup.errors import UserError
 from spinup.registry import FAMILIES, algorithms, find
 from spinup.runs.curve import Curves
+from spinup.runs.display import short
 from spinup.runs.folders import HOW, read_result, read_run
 from spinup.view.plots import find_curves
 
@@ -90,7 +91,8 @@ def measured(directory: Path, measure: str) -> float | None:
 
 def grouped(runs: Sequence[Trained]) -> Groups:
     """Return the runs by environment and label, in the order of the registry. The label is the algorithm. If an
-    environment has runs of an algorithm with different settings, the label names these settings too."""
+    environment has runs of an algorithm with different settings, the label names these settings too. Runs in one
+    environment with different measures or units of a step are not compared: the environment's name then has both."""
     groups: Groups = {}
     known = [algorithm.name for family in FAMILIES for algorithm in algorithms(family).values()]
     order = sorted({run.curves.algorithm for run in runs}, key=lambda name: (
@@ -102,8 +104,15 @@ def grouped(runs: Sequence[Trained]) -> Groups:
             varied = [name for name in names if len({run.settings.get(name) for run in here}) > 1]
             for run in here:
                 words = [f"{name}={run.about['config'].get(name)}" for name in varied]
-                groups.setdefault(env, {}).setdefault(" ".join([algorithm, *words]), []).append(run)
+                groups.setdefault(place(run, runs), {}).setdefault(" ".join([algorithm, *words]), []).append(run)
     return groups
+
+
+def place(run: Trained, runs: Sequence[Trained]) -> str:
+    """Return the name of a run's environment, with its measure and unit if `runs` has others there."""
+    kinds = {(other.curves.measure, other.curves.unit) for other in runs if other.curves.env == run.curves.env}
+    more = f", {short(run.curves.measure)} over {run.curves.unit}" if len(kinds) > 1 else ""
+    return run.curves.env + more
 
 
 def labels(groups: Groups) -> list[str]:
@@ -111,23 +120,30 @@ def labels(groups: Groups) -> list[str]:
     return list(dict.fromkeys(label for here in groups.values() for label in here))
 
 
-def evaluated(runs: Sequence[Trained]) -> bool:
-    """Return whether all runs have an evaluation. If not, the comparison uses the training returns of all runs."""
-    return all(run.evaluated is not None for run in runs)
+def evaluated(here: dict[str, list[Trained]]) -> bool:
+    """Return whether all runs in an environment have an evaluation. If not, the comparison uses the training returns of
+    all of them."""
+    return all(run.evaluated is not None for runs in here.values() for run in runs)
 
 
-def final(run: Trained, by_evaluation: bool) -> float:
-    """Return the result of a run that the comparison uses."""
-    return run.evaluated if by_evaluation else run.logged
+def results(here: dict[str, list[Trained]]) -> dict[str, np.ndarray]:
+    """Return the results `[runs]` of each label in an environment, all by evaluation or all by training."""
+    by_evaluation = evaluated(here)
+    return {label: np.array([run.evaluated if by_evaluation else run.logged for run in runs])
+            for label, runs in here.items()}
 
 
-def limits(env: str, results: Sequence[float]) -> tuple[float, float]:
-    """Return the results with the normalised scores 0 and 1: those of `suites.toml`, or else the lowest and the highest
-    of these results."""
-    known = next((envs[env] for envs in suites().values() if env in envs), None)
+def limits(here: dict[str, list[Trained]]) -> tuple[float, float]:
+    """Return the results with the normalised scores 0 and 1 in an environment: those of `suites.toml`, or else the
+    lowest and the highest result of a run. Accuracies of reward models have the limits 0 and 1."""
+    run, found = next(iter(here.values()))[0], np.concatenate([*results(here).values()])
+    if run.curves.measure == "pair_accuracy":
+        return 0.0, 1.0
+    known = next((envs[run.curves.env] for envs in suites().values() if run.curves.env in envs), None)
     if known:
         return known["low"], known["high"]
-    return min(results), max(results) if max(results) > min(results) else min(results) + 1
+    low, high = float(found.min()), float(found.max())
+    return low, high if high > low else low + 1
 
 
 def steps_to(run: Trained, result: float) -> float | None:

@@ -84,7 +84,7 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
     return {"algo": job["algo"], "env": job["env"], "seed": job["seed"], "against": job["against"],
             "R100": float(np.mean(training)) if training else None, "E100": float(np.mean(played)),
-            "steps": model.num_timesteps, "seconds": round(seconds, 1), "training_returns": training,
+            "steps": model.num_timesteps, "seconds": round(seconds, 3), "training_returns": training,
             "evaluation_returns": played, "version": stable_baselines3.__version__, "curve": curve.rows,
             "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},
             "peak_memory": peak_memory()}

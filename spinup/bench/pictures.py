@@ -81,12 +81,12 @@ def banded(axes: "Axes", xs: np.ndarray, measure: Callable[[Scores], np.ndarray]
     line(axes, xs, measure(found), **style, label=label)
 
 
-def on_grid(runs: Sequence[Trained], between_these: tuple[float, float]) -> np.ndarray:
-    """Return the normalised learning curves `[runs, POINTS]`, over the share of the longest run's steps. A run counts
-    with its first value before it, and with its last value after it."""
-    curves, (low, high) = [run.curve() for run in runs], between_these
-    grid = np.linspace(0, max(steps[-1] for steps, _ in curves), POINTS)
-    return np.stack([(np.interp(grid, *curve) - low) / (high - low) for curve in curves])
+def on_grid(runs: Sequence[Trained], between_these: tuple[float, float], steps: float) -> np.ndarray:
+    """Return the normalised learning curves `[runs, POINTS]`, from 0 to `steps`, those of the longest run in the
+    environment. A run counts with its first value before it, and with its last value after it."""
+    low, high = between_these
+    grid = np.linspace(0, steps, POINTS)
+    return np.stack([(np.interp(grid, *run.curve()) - low) / (high - low) for run in runs])
 
 
 def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str, Look]) -> Picture:
@@ -100,7 +100,7 @@ def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str,
         made, axes = canvas(len(curves))
         for label, found in curves.items():
             banded(axes, share, over_steps, found, label, styles[label])
-        axes.set(title="Sample efficiency", xlabel="steps, in % of the run", ylabel="IQM of training returns")
+        axes.set(title="Sample efficiency", xlabel="steps, in % of the longest run", ylabel="IQM of training returns")
         axes.set_xlim(0, 100)
         return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training")
 

@@ -14,12 +14,12 @@ from spinup.bench.compared import (
     Groups,
     Trained,
     evaluated,
-    final,
     grouped,
     labels,
     limits,
     published,
     read,
+    results,
     steps_to,
 )
 from spinup.bench.page import Page, check_pictures
@@ -45,24 +45,23 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
     for file in (out.with_suffix(".html"), out.with_suffix(".md")):
         check_out(file)
     runs, others = read(directories)
-    groups, by_evaluation = grouped(runs), evaluated(runs)
-    scores = {env: normalised(env, here, by_evaluation) for env, here in groups.items()}
+    groups = grouped(runs)
+    scores = {env: normalised(here) for env, here in groups.items()}
     page = Page(" in ".join(f"{n} {noun}{'s' * (n > 1)}" for n, noun in (
         (len(labels(groups)), "algorithm"), (len(groups), "environment"))))
-    page.text(introduction(runs, others, by_evaluation))
+    page.text(introduction(runs, others, groups))
     for place, envs in enumerate(common(groups)):
         over_all(page, place, envs, groups, scores)
     for place, (env, here) in enumerate(groups.items()):
-        one_environment(page, place, env, here, by_evaluation, pictures.looks(labels(groups)))
-    about(page, runs, groups, by_evaluation)
+        one_environment(page, place, env, here, pictures.looks(labels(groups)))
+    about(page, runs, groups)
     return page.write(out)
 
 
-def normalised(env: str, here: dict[str, list[Trained]], by_evaluation: bool) -> dict[str, np.ndarray]:
+def normalised(here: dict[str, list[Trained]]) -> dict[str, np.ndarray]:
     """Return the normalised scores `[runs]` of each label in an environment."""
-    results = {label: np.array([final(run, by_evaluation) for run in runs]) for label, runs in here.items()}
-    low, high = limits(env, np.concatenate([*results.values()]).tolist())
-    return {label: (values - low) / (high - low) for label, values in results.items()}
+    low, high = limits(here)
+    return {label: (values - low) / (high - low) for label, values in results(here).items()}
 
 
 def common(groups: Groups) -> list[list[str]]:
@@ -71,17 +70,23 @@ def common(groups: Groups) -> list[list[str]]:
     return [list(envs) for envs in sorted(sets, key=lambda envs: (-len(envs), envs))]
 
 
-def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> str:
+def introduction(runs: Sequence[Trained], others: int, groups: Groups) -> str:
     """Return the first paragraph: the runs, and the result of a run that the page compares."""
     seeds = sorted({run.curves.seed for run in runs})
     commits = sorted({run.about.get("git") or "unknown" for run in runs})
     agents = all(run.curves.measure == "return_mean_100" for run in runs)
-    result = ("The result of a run is " + ("E100, the mean return of its final policy in 100 new episodes, without "
-                                           "exploration." if agents else "an evaluation of its final policy.")
-              if by_evaluation else
-              "The result of a run is " + ("R100, the mean return of its last 100 training episodes" if agents else
-                                           "the last value of its measure") +
-              ", because not all runs have been evaluated.")
+    tested = [env for env, here in groups.items() if evaluated(here)]
+    by_test = "E100, the mean return of its final policy in 100 new episodes, without exploration" if agents else (
+        "an evaluation of its final policy")
+    by_training = "R100, the mean return of its last 100 training episodes" if agents else (
+        "the last value of its measure in training")
+    why = "because not all runs there have been evaluated"
+    if len(tested) == len(groups):
+        result = f"The result of a run is {by_test}."
+    elif not tested:
+        result = f"The result of a run is {by_training}, because not all runs have been evaluated."
+    else:
+        result = f"The result of a run is {by_test}, in {', '.join(tested)}. Elsewhere it is {by_training}, {why}."
     left = f" Unfinished or repeated runs, which are left out: {others}." if others else ""
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
@@ -102,7 +107,7 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
         rows.append((label, f"{sum(map(len, found))}", score(iqm(found)), " to ".join(map(score, spread or "")) or "-",
                      score(np.mean(np.concatenate(found)))))
     page.table(rows)
-    curves = {label: [pictures.on_grid(groups[env][label], limits(env, scores_of(groups[env], env)))
+    curves = {label: [pictures.on_grid(groups[env][label], limits(groups[env]), longest(groups[env]))
                       for env in envs] for label in each}
     page.pictures(pictures.intervals(f"iqm_{place}", each, looks), pictures.profiles(f"profiles_{place}", each, looks),
                   pictures.efficiency(f"efficiency_{place}", curves, looks))
@@ -113,10 +118,9 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
                                             for theirs in each)) for ours in each)])
 
 
-def scores_of(here: dict[str, list[Trained]], env: str) -> list[float]:
-    """Return the results of all runs in an environment."""
-    runs = [run for members in here.values() for run in members]
-    return [final(run, evaluated(runs)) for run in runs]
+def longest(here: dict[str, list[Trained]]) -> float:
+    """Return the steps of the longest run in an environment."""
+    return max(run.result["steps"] for runs in here.values() for run in runs)
 
 
 def chance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> str:
@@ -130,21 +134,20 @@ def score(value: float) -> str:
     return f"{round(float(value), 2) + 0:.2f}"
 
 
-def one_environment(page: Page, place: int, env: str, here: dict[str, list[Trained]], by_evaluation: bool,
+def one_environment(page: Page, place: int, env: str, here: dict[str, list[Trained]],
                     looks: dict[str, pictures.Look]) -> None:
     """Add the results of an environment: a table and the learning curves."""
     page.heading(env)
-    results = [final(run, by_evaluation) for runs in here.values() for run in runs]
-    low, high = limits(env, results)
+    (low, high), found = limits(here), results(here)
     solved = low + SOLVED * (high - low)
     trained, tested = names(next(iter(here.values()))[0])
     rows = [("algorithm", tested, f"{tested} interval", trained, "runs", "steps", f"steps to {number(solved)}",
              "seconds", "peak memory", "published")]
-    ordered = sorted(here.items(), key=lambda item: -np.mean([final(run, by_evaluation) for run in item[1]]))
+    ordered = sorted(here.items(), key=lambda item: -np.mean(found[item[0]]))
     for label, runs in ordered:
         tests = [run.evaluated for run in runs if run.evaluated is not None]
         reached = [n for run in runs if (n := steps_to(run, solved)) is not None]
-        memory = [run.result["peak_memory"] for run in runs if "peak_memory" in run.result]
+        memory = [run.result["peak_memory"] for run in runs if isinstance(run.result.get("peak_memory"), int | float)]
         spread = interval(tests, range_of(runs[0].curves.measure))
         part = f" ({len(tests)} of {len(runs)} runs)" if 0 < len(tests) < len(runs) else ""
         rows.append((label, mean(tests) + part, "{} to {}".format(*map(number, spread)) if spread else "-",
@@ -167,11 +170,11 @@ def mean(values: Sequence[float]) -> str:
     return number(float(np.mean(values))) if len(values) else "-"
 
 
-def about(page: Page, runs: Sequence[Trained], groups: Groups, by_evaluation: bool) -> None:
+def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     """Add definitions, commands and versions."""
     page.heading("Definitions")
     page.text("Normalised scores: 0 and 1 are these results. " + "; ".join(
-        "{}: {} and {}".format(env, *map(number, limits(env, scores_of(here, env)))) for env, here in groups.items())
+        "{}: {} and {}".format(env, *map(number, limits(here))) for env, here in groups.items())
         + ". In environments without a suite, they are the lowest and the highest result of a run here.")
     page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
               f"the performance profile (the share of runs above a score) and the probability of improvement are "

@@ -7,8 +7,8 @@ import numpy as np
 
 from spinup.bench.against import REFERENCES, check_peer, zoo
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, spinup
-from spinup.bench.suite import read_evaluation, write_evaluation
-from spinup.envs.make import find_id
+from spinup.bench.suite import EVALUATION, read_evaluation, write_evaluation
+from spinup.envs.make import full_id
 from spinup.errors import UserError, check_names
 from spinup.registry import find
 from spinup.runs.config import flag, settings_of
@@ -16,6 +16,7 @@ from spinup.runs.files import read_json, write_json
 from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
+from spinup.view.grid import safe
 from spinup.view.statistics import in_words, interval
 
 # (algorithm, environment) -> {measure: promised mean over seeds}
@@ -53,7 +54,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     check_out(out)
     if against is not None and against not in REFERENCES:
         raise UserError(f"against is {' or '.join(map(repr, REFERENCES))}, not {against!r}")
-    env, found = find_id(env), find(algorithm)
+    env, found = full_id(env), find(algorithm)
     if against:
         check_peer(env, algorithm)
     if against == "zoo":
@@ -67,7 +68,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     config, _ = configure(found, given, preset)
     flags = [word for setting, value in asked.items() for word in in_flags(setting, value)]
     chosen = [setting if value is True else f"{value}" for setting, value in asked.items()]
-    name = "_".join(["bench", algorithm, env.replace("/", "-"), *chosen])
+    name = safe("_".join(["bench", algorithm, env, *chosen]))
     for seed in seeds:
         folder = log_dir / name / f"{name}_s{seed}"
         if (folder / "config.json").exists():
@@ -138,6 +139,8 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: l
     if read_evaluation(folder) is None:
         write_evaluation(folder, spinup("eval", str(folder), "--json"))
     evaluation = read_evaluation(folder)
+    if not {"mean", "returns"} <= evaluation.keys():
+        raise UserError(f"{folder / EVALUATION} is not the evaluation of a run; delete it, and type the same command")
     curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON has no NaN
              for name in ("steps", "return_mean_100", "test_return") if name in progress}
     return with_an_episode({

@@ -4,6 +4,7 @@
 interruption, the same command trains and evaluates only the missing runs.
 """
 import json
+import sys
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -70,14 +71,19 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
              for algorithm, config in serving(found, env, steps[env], folder).items()}
     if not pairs:
         raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)}; leave out --algos")
-    jobs = [job_of(algorithm, env, config, seed) for seed in seeds for (algorithm, env), config in pairs.items()]
+    jobs = {(algorithm, env, seed): job_of(algorithm, env, config, seed)
+            for seed in seeds for (algorithm, env), config in pairs.items()}
     folder.mkdir(parents=True, exist_ok=True)
     taken = lock(folder)                                                  # two suites would train the same runs
     try:
-        code = Grid(jobs, workers).run()
-        evaluate([job.directory for job in jobs if job.status == "finished"], workers)
+        code = Grid(list(jobs.values()), workers).run()
+        if code != 130:
+            done = [job.directory for job in jobs.values() if job.status == "finished"]
+            code = max(code, evaluate(done, workers))
         if code != 130 and against:
-            beside([(a.name, env, seed, steps[env]) for seed in seeds for a, env in pairs], folder, workers)
+            peers = [(a.name, env, seed, read_result(job.directory).get("steps", steps[env]))
+                     for (a, env, seed), job in jobs.items()]
+            code = max(code, beside(peers, folder, workers))
     finally:
         taken.release()
     print(f"to compare the algorithms, type: spinup bench report {describe(folder)}")
@@ -117,23 +123,33 @@ def job_of(algorithm: Algorithm, env: str, config: RunConfig, seed: int) -> Job:
     return job
 
 
-def evaluate(directories: Sequence[Path], workers: int) -> None:
-    """Evaluate the final policy of each run once, as `spinup eval DIR --json` does, into its `evaluation.json`."""
+def evaluate(directories: Sequence[Path], workers: int) -> int:
+    """Evaluate the final policy of each run once, as `spinup eval DIR --json` does, into its `evaluation.json`. Print
+    the reason for each policy that cannot be evaluated, and return 1 if there is one, else 0."""
     coming = [directory for directory in directories if read_evaluation(directory) is None]
     tell = tell_progress(f"evaluating {len(coming)} policies", len(coming), bool(coming))
     processes = min(workers, len(coming) // EACH)
     with ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext() as pool:
         found = (pool.map if pool else map)(evaluation, coming)
-        for done, (directory, text) in enumerate(zip(coming, found, strict=True), 1):
-            write_evaluation(directory, text)
+        failed = 0
+        for done, (directory, (text, why)) in enumerate(zip(coming, found, strict=True), 1):
+            if why:
+                print(f"not evaluated: {describe(directory)}: {why}", file=sys.stderr)
+                failed = 1
+            else:
+                write_evaluation(directory, text)
             tell(done)
+    return failed
 
 
-def evaluation(directory: Path) -> str:
-    """Return what `spinup eval DIR --json` prints."""
-    algorithm = find(read_run(directory)["algorithm"], run=directory)
-    return registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0, as_json=True,
-                                               device="cpu")
+def evaluation(directory: Path) -> tuple[str, str]:
+    """Return what `spinup eval DIR --json` prints, and "", or "" and the reason why it cannot."""
+    try:
+        algorithm = find(read_run(directory)["algorithm"], run=directory)
+        return registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0,
+                                                   as_json=True, device="cpu"), ""
+    except UserError as error:
+        return "", str(error)
 
 
 def write_evaluation(directory: Path, found: str) -> None:
@@ -155,23 +171,29 @@ def read_evaluation(directory: Path) -> dict[str, Any] | None:
     return found if found.get("steps", steps) == steps else None
 
 
-def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> None:
+def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> int:
     """Train stable-baselines3 for each (algorithm, environment, seed, steps), where it has the algorithm, into a folder
-    that `spinup plot` and `spinup bench report` read. Finished runs are not repeated."""
+    that `spinup plot` and `spinup bench report` read. Finished runs are not repeated. Print the reason for each run
+    that fails, and return 1 if there is one, else 0."""
     coming = [run for run in runs if has(run[0])]
     tell, done = tell_progress(f"stable-baselines3: {len(coming)} runs", len(coming), bool(coming)), count(1)
 
-    def one(run: tuple[str, str, int, int]) -> None:
+    def one(run: tuple[str, str, int, int]) -> int:
         algo, env, seed, steps = run
         name = safe(f"sb3_{algo}_{env}")
         directory = folder / name / f"{name}_s{seed}"
         if not finished(directory):
             directory.mkdir(parents=True, exist_ok=True)
             job = {"algo": algo, "env": env, "seed": seed, "total_steps": steps, "against": "sb3"}
-            write_peer(directory, child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
+            try:
+                write_peer(directory, child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
+            except (UserError, RuntimeError) as error:
+                print(f"failed: {name} with seed {seed}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+                return 1
         tell(next(done))
+        return 0
 
-    in_turn(one, coming, workers)
+    return max(in_turn(one, coming, workers), default=0)
 
 
 def write_peer(directory: Path, found: dict[str, Any]) -> None:
@@ -188,5 +210,5 @@ def write_peer(directory: Path, found: dict[str, Any]) -> None:
                                         "returns": found["evaluation_returns"]})
     write_json(directory / "result.json", {
         "status": "finished", "steps": found["steps"], "seconds": found["seconds"],
-        "steps_per_second": found["steps"] / found["seconds"], "peak_memory": found["peak_memory"],
+        "steps_per_second": found["steps"] / max(found["seconds"], 1e-3), "peak_memory": found["peak_memory"],
         "measure": "return_mean_100", "return_mean_100": found["R100"], "returns": found["training_returns"]})

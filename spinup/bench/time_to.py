@@ -15,7 +15,7 @@ from typing import Any
 
 from spinup import registry
 from spinup.bench.process import answer, check_out, child, finish
-from spinup.envs.make import find_id
+from spinup.envs.make import full_id
 from spinup.envs.vector import VectorEnv
 from spinup.registry import find
 from spinup.runs.presets import configure
@@ -31,7 +31,7 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     Without a goal, 1 if a seed never reaches the target.
     """
     check_out(out)
-    algorithm, env = find(algo), find_id(env)
+    algorithm, env = find(algo), full_id(env)
     config, _ = configure(algorithm, {"env": env})
     registry.family(algorithm).check(algorithm, config)
     goal = GOALS.get((algo, env, float(target)))

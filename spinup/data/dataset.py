@@ -27,6 +27,7 @@ FAULTS = (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, Me
 ABOUT = {"env": str, "env_settings": dict, "observation_space": dict, "action_space": dict, "parts": list,
          "steps": int, "episodes": int, "mean_return": float, "seed": int, "versions": dict}
 PART = {"source": str, "actions": str, "steps": int, "episodes": int, "mean_return": float}
+MAKE = "`spinup record` makes datasets"
 LARGEST = 1e30          # absolute value of a return: sums of squares stay finite
 
 
@@ -111,26 +112,42 @@ def load(path: str | Path) -> Dataset:
 
     UserError if the file is missing, is not such a dataset, or has changed since it was written.
     """
-    path = Path(path)
-    make = "`spinup record` makes datasets"
-    if not path.is_file():
-        raise UserError(f"there is no dataset {path}; if it was moved, move it back; {make}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in ("about", *ARRAYS) if name in file}
-        about = json.loads(found.pop("about").tobytes()) if "about" in found else None
-    except FAULTS as error:
-        foreign = isinstance(error, ValueError) and "pickle" in str(error)
-        raise UserError(f"{path} is " + (f"not a dataset of this library; {make}" if foreign else
-                                         f"damaged or not a dataset; restore it, or record it again; {make}")) from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT or {*found} != {*ARRAYS}:
-        raise UserError(f"{path} is not a dataset in the format {FORMAT!r}; {make}")
+    about, found = read(Path(path), ARRAYS)
     if about.get("sha256") != checksum(found, about):
         raise UserError(f"{path} has changed since it was written; restore it, or record it again")
     data = Dataset(**found, about=about)
     if not sound(found, about) or summary(data) != {key: about[key] for key in summary(data)}:
-        raise UserError(f"{path} is not a consistent dataset of whole episodes; {make}")
+        raise UserError(f"{path} is not a consistent dataset of whole episodes; {MAKE}")
     return data
+
+
+def load_about(path: str | Path) -> dict[str, Any]:
+    """Load only the metadata of a dataset, without a check of the arrays.
+
+    UserError if the file is missing or is not such a dataset.
+    """
+    about, _ = read(Path(path), ())
+    if not complete(about):
+        raise UserError(f"{path} is not a consistent dataset of whole episodes; {MAKE}")
+    return about
+
+
+def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read the metadata, and the arrays `[N, ...]` with these names. UserError if the file is not in the format."""
+    if not path.is_file():
+        raise UserError(f"there is no dataset {path}; if it was moved, move it back; {MAKE}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            inside = {*file.files}
+            found = {name: file[name] for name in names if name in inside}
+            about = json.loads(file["about"].tobytes()) if "about" in inside else None
+    except FAULTS as error:
+        foreign = isinstance(error, ValueError) and "pickle" in str(error)
+        raise UserError(f"{path} is " + (f"not a dataset of this library; {MAKE}" if foreign else
+                                         f"damaged or not a dataset; restore it, or record it again; {MAKE}")) from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT or not {*ARRAYS} <= inside:
+        raise UserError(f"{path} is not a dataset in the format {FORMAT!r}; {MAKE}")
+    return about, found
 
 
 def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
@@ -138,13 +155,18 @@ def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
     and have complete metadata."""
     lengths = {len(x) if x.ndim else -1 for x in arrays.values()}
     return (len(lengths) == 1 and min(lengths) > 0
-            and all(isinstance(about.get(key), kind) for key, kind in ABOUT.items())
-            and all(isinstance(part, dict) and all(isinstance(part.get(key), kind) for key, kind in PART.items())
-                    for part in about["parts"])
-            and all("kind" in about[key] for key in ("observation_space", "action_space"))
+            and complete(about)
             and all(arrays[name].dtype == dtype and arrays[name].ndim == 1 for name, dtype in DTYPES.items())
             and arrays["obs"].dtype in (np.float32, np.uint8) and arrays["actions"].dtype in (np.float32, np.int64)
             and (arrays["obs"].shape, arrays["obs"].dtype) == (arrays["next_obs"].shape, arrays["next_obs"].dtype)
             and all(np.isfinite(arrays[name]).all() for name in ("obs", "actions", "rewards", "next_obs"))
             and np.abs(arrays["rewards"]).sum(dtype=np.float64) < LARGEST
             and bool(arrays["terminated"][-1] | arrays["truncated"][-1]))
+
+
+def complete(about: dict[str, Any]) -> bool:
+    """Return whether metadata have all entries, with the right types."""
+    return (all(isinstance(about.get(key), kind) for key, kind in ABOUT.items())
+            and all(isinstance(part, dict) and all(isinstance(part.get(key), kind) for key, kind in PART.items())
+                    for part in about["parts"])
+            and all("kind" in about[key] for key in ("observation_space", "action_space")))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, flatdim
 
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.vector import Step, VectorEnv
@@ -39,7 +39,7 @@ class GoalVectorEnv(GymVectorEnv):
                             "make both a Box of the same shape")
         if any(parts[key].dtype == np.uint8 for key in KEYS[1:]):             # networks see bytes scaled to 0 to 1
             raise UserError("achieved_goal and desired_goal must not be bytes; make each a Box of a float type")
-        ends = dict(zip(parts, np.cumsum([int(np.prod(part.shape)) for part in parts.values()]), strict=True))
+        ends = dict(zip(parts, np.cumsum([flatdim(part) for part in parts.values()]), strict=True))
         size = int(np.prod(self.goal_shape))
         self.achieved, self.desired = (slice(int(ends[key]) - size, int(ends[key])) for key in KEYS[1:])
         self.successes: list[float] = []                                  # of episodes since the last call of measures

@@ -197,6 +197,13 @@ def make_registered(env: str, **kwargs: Any) -> Env:
         raise
 
 
+def full_id(env: str) -> str:
+    """Return the full id of an environment, with the package that registers it if `env` names one: for a command in
+    another process. UserError as for `find_id`."""
+    name = find_id(env)
+    return env if ":" in env else name
+
+
 def find_id(env: str) -> str:
     """Return the full id of an environment, after importing the package that registers it. UserError, with the nearest
     name, if there is none."""

@@ -10,6 +10,7 @@ from spinup.envs.vector import Step, VectorEnv
 from spinup.envs.wrapped import Wrapped
 from spinup.errors import UserError
 
+LEARNER = "a policy with a memory"                                        # in messages
 Inputs = Literal["transition", "observation"]                             # of the policy, in addition to the start
 
 
@@ -37,9 +38,9 @@ class Memory(Wrapped):
             raise UserError(f"a trial of this environment has {env.trial_episodes} episodes, not {episodes}; type "
                             f"--episodes {env.trial_episodes}, and --rollout-steps {env.trial_steps} for gradients "
                             "through the whole trial")
-        action_distribution(env.action_space, "rl2")                      # raises an error if unsupported
+        action_distribution(env.action_space, LEARNER)                    # raises an error if unsupported
         self.episodes = episodes
-        self.size = vector_size(env.observation_space, "rl2")
+        self.size = vector_size(env.observation_space, LEARNER)
         self.discrete = isinstance(env.action_space, Discrete)
         k = int(env.action_space.n) if self.discrete else int(np.prod(env.action_space.shape))
         self.tabular = self.discrete and isinstance(env.observation_space, Discrete)

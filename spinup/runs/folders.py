@@ -14,6 +14,7 @@ from typing import Any, get_args
 import torch
 from filelock import FileLock, Timeout
 
+from spinup.data.dataset import load_about
 from spinup.errors import UserError, check_names, source_name
 from spinup.parser import printable
 from spinup.registry import Algorithm
@@ -94,9 +95,10 @@ def read_result(directory: Path) -> dict[str, Any]:
         return {}
     advice = "delete it, and `spinup resume` continues from the last checkpoint"
     data = read_json(path, advice)
-    numbers = ("steps", "seconds") if isinstance(data, dict) and data.get("status") == "finished" else ("steps",)
+    done = isinstance(data, dict) and data.get("status") == "finished"
+    numbers = ("steps", "seconds", "steps_per_second") if done else ("steps",)
     if not isinstance(data, dict) or "status" not in data or not all(
-            isinstance(data.get(name), int | float) for name in numbers):
+            isinstance(data.get(name), int | float) for name in numbers) or done and data.get("measure") not in data:
         raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; {advice}")
     return data
 
@@ -217,6 +219,15 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
             was, now = (f"the Python function {x['callable']}" if isinstance(x, dict) else x
                         for x in (was, given[name]))
             raise UserError(f"{describe(directory)} is a run with {name} {was}, not {now}; {advice}")
+    if "dataset" in begun:
+        check_dataset(directory, config.data)
+
+
+def check_dataset(directory: Path, data: str) -> None:
+    """UserError if the dataset in the file `data` is not the one that the run in `directory` learned from."""
+    if read_run(directory).get("dataset", {}).get("sha256") != load_about(data).get("sha256"):
+        raise UserError(f"{describe(directory)} was trained on another dataset than {describe(data)}; restore that "
+                        "file, or train again under another --exp-name")
 
 
 def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Offline training: the settings and the run of algorithms that learn from a dataset and never act in training."""
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,16 +9,17 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, flatdim
 
-from spinup.data.dataset import Dataset, load
+from spinup.data.dataset import Dataset, load, load_about
+from spinup.envs.atari import protocol
 from spinup.envs.memory import Memory
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError, source_name
-from spinup.runs.config import INTERNAL, BaseConfig, Count, Range, Size, Threads
+from spinup.runs.config import INTERNAL, AtariConfig, BaseConfig, Count, Range, Size, Threads, flag
 from spinup.runs.diagnose import diagnose
 from spinup.runs.display import number
 from spinup.runs.episodes import play_episodes
-from spinup.runs.folders import describe, read_run
+from spinup.runs.folders import check_dataset
 from spinup.runs.run import Run, make_env
 
 Tests = Annotated[int, Range(0, 100)]
@@ -40,11 +41,15 @@ class OfflineConfig(BaseConfig):
     env_workers: Threads = field(default=0, metadata=INTERNAL)
 
     def __post_init__(self):
-        super().__post_init__()
-        if self.data:
+        if self.data and isinstance(self.data, str):
             self.data = str(Path(self.data).absolute())                   # a run may resume from another folder
             if self.env == UNSET:
                 self.env = recorded_in(self.data)
+            unset = [name for name in AtariConfig.__annotations__ if getattr(self, name, "") is None]
+            recorded = load_about(self.data)["env_settings"] if unset and protocol(self.env) else {}
+            for name in recorded.keys() & unset:
+                setattr(self, name, recorded[name])
+        super().__post_init__()
 
     @classmethod
     def default_subject(cls, asked: dict[str, Any]) -> str:
@@ -56,7 +61,7 @@ class OfflineConfig(BaseConfig):
 
 def recorded_in(data: str) -> str:
     """Return the environment of a dataset. UserError if its id names a module: a file must not import one."""
-    env = load(data).about["env"]
+    env = load_about(data)["env"]
     if ":" in env:
         raise UserError(f"{data} was recorded in {env}, of another module; if you trust this module, type --env {env}")
     return env
@@ -70,8 +75,9 @@ def needed(data: str) -> str:
 
 
 def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
-    """Return an environment copy, for its spaces, and the dataset of a run. UserError if the dataset cannot be loaded,
-    or its observations or actions are not those of the environment."""
+    """Return an environment copy, for its spaces, and the dataset of a run, with its actions as the policy's
+    distribution takes them: `[N]` for one choice. UserError if the dataset cannot be loaded, or its observations or
+    actions are not those of the environment."""
     data = load(needed(cfg.data))
     env = make_env(cfg)
     plain = env.env if isinstance(env, Memory) else env                   # a policy with a memory sees more
@@ -80,6 +86,7 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
         if frames != cfg.frame_stack:
             raise UserError(f"{cfg.data} was recorded with {frames} frame{'s' * (frames != 1)} per observation; type "
                             f"--frame-stack {frames}")
+        check_protocol(cfg, data)
         for name, space in (("observation_space", plain.observation_space), ("action_space", plain.action_space)):
             if space_to_json(space) != data.about[name]:
                 raise UserError(f"{cfg.data} was recorded in {data.about['env']}, whose {name.replace('_', ' ')} "
@@ -90,7 +97,19 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
     except UserError:
         env.close()
         raise
+    if isinstance(plain.action_space, MultiDiscrete | MultiBinary) and data.actions.shape[1] == 1:
+        data = replace(data, actions=data.actions[:, 0])
     return env, data
+
+
+def check_protocol(cfg: OfflineConfig, data: Dataset) -> None:
+    """UserError if a game's protocol in test episodes differs from that of the dataset."""
+    if isinstance(cfg, AtariConfig):
+        settings = {name: x for name, x in data.about["env_settings"].items() if name in AtariConfig.__annotations__}
+        for name, value in protocol(cfg.env, settings).items():
+            if getattr(cfg, name) != value:
+                raise UserError(f"{cfg.data} was recorded with {name} {value}, not {getattr(cfg, name)}; leave out "
+                                f"{flag(name)}")
 
 
 def of_space(obs: np.ndarray, space: Space) -> bool:
@@ -99,19 +118,19 @@ def of_space(obs: np.ndarray, space: Space) -> bool:
     return obs.shape[1:] == shape and obs.dtype == dtype
 
 
+def shape_of_actions(space: Space) -> tuple[int, ...]:
+    """Return the shape of one recorded action: `()` for Discrete, otherwise `(k,)`."""
+    return (flatdim(space),) if isinstance(space, Box | MultiBinary) else space.shape
+
+
 def of_actions(actions: np.ndarray, space: Space) -> bool:
     """Return whether recorded actions `[N, ...]` have the shape and the type of a space, and indices are in range."""
-    match space:
-        case Box():
-            return actions.dtype == np.float32 and actions.shape[1:] == (flatdim(space),)
-        case MultiBinary():
-            choices = np.full(flatdim(space), 2)
-        case MultiDiscrete():
-            choices = space.nvec
-        case _:
-            choices = np.array(space.n)
-    return (actions.dtype == np.int64 and actions.shape[1:] == choices.shape
-            and bool((actions >= 0).all() and (actions < choices).all()))
+    if actions.shape[1:] != shape_of_actions(space):
+        return False
+    if isinstance(space, Box):
+        return actions.dtype == np.float32
+    choices = 2 if isinstance(space, MultiBinary) else space.nvec if isinstance(space, MultiDiscrete) else space.n
+    return actions.dtype == np.int64 and bool((actions >= 0).all() and (actions < choices).all())
 
 
 class OfflineRun(Run):
@@ -127,10 +146,7 @@ class OfflineRun(Run):
         super().__init__(config, env, resume, whole_episodes=True)        # `env` keeps no state between updates
         self.data = data
         if self.resumed:
-            before = read_run(self.directory).get("dataset", {}).get("sha256")
-            if before != data.about.get("sha256"):
-                raise UserError(f"{describe(self.directory)} was trained on another dataset than "
-                                f"{describe(config.data)}; restore that file, or train again under another --exp-name")
+            check_dataset(self.directory, config.data)
 
     def describe_subject(self) -> dict[str, Any]:
         kept = ("sha256", "env", "steps", "episodes", "mean_return")

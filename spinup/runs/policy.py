@@ -36,7 +36,7 @@ class Policy:
     def act(self, obs: Any, deterministic: bool = True) -> Any:
         """Return the action for one observation, as the environment's `step` needs it.
 
-        deterministic: take the most likely action; otherwise sample as in training. ValueError if `obs` is not one
+        deterministic: take the most likely action; otherwise sample from the policy. ValueError if `obs` is not one
         observation of `observation_space`; a batch is an error too.
         """
         space = self.observation_space

@@ -36,8 +36,8 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
               file: str | Path | None = None) -> tuple[Any, str]:
     """Make a Config from the layers of settings. Return it with words that name its preset or defaults.
 
-    A later layer overrides an earlier one: defaults, defaults for the kind of environment (without a preset), variant,
-    preset, TOML file, `given`. UserError if the environment or task has no name.
+    A later layer overrides an earlier one: defaults, defaults for the kind of environment (without a preset), preset,
+    variant, preset of the variant, TOML file, `given`. UserError if the environment or task has no name.
     """
     config: type[RunConfig] = algorithm.load().Config
     given = up_to_date(algorithm, given)
@@ -55,7 +55,8 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
         kinds += family(algorithm).kinds(value)
     kinds = [kind for kind in kinds if kind in algorithm.defaults]
     by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
-    layers = {**by_kind, **algorithm.settings, **values, **from_file, **given, subject: value}
+    own = values if name.endswith(f" {algorithm.variant}") else {}         # such as "reverse dapo", of dapo
+    layers = {**by_kind, **values, **algorithm.settings, **own, **from_file, **given, subject: value}
     said = [name, *(f"defaults for {algorithm.kinds[kind]}" for kind in kinds)]
     if name == "none" and preset == "auto":
         said += [f"--preset {near} is for a similar environment"

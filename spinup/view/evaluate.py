@@ -57,7 +57,7 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
         env: a Gymnasium id, or a function that makes an environment. Up to 100 copies of classic control run in
             parallel, up to 10 of other environments. An Atari game uses the protocol of the training run, and reports
             its true score.
-        deterministic: take the most likely actions; otherwise sample as in training.
+        deterministic: take the most likely actions; otherwise sample from the policy.
         seed: random seed of the episodes and the sampled actions; the copies get seeds from 1,000,000 + seed on, which
             training does not use.
     UserError: the policy does not fit the environment, or an episode does not end.

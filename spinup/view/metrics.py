@@ -35,9 +35,10 @@ METRICS = {
     "q": "mean Q-value of the last batch; compare it with the returns to detect overestimation",
     "error": "mean absolute TD error",
     "epsilon": "share of random actions",
-    "q_loss": "squared error of the critics, summed over the critics",
+    "q_loss": "loss of the critics, summed over the critics: the squared error, or the Huber loss for discrete actions",
     "q_grad_norm": "gradient norm of the critics",
-    "pi_loss": "actor loss: minus the Q-value of its actions; in SAC plus the temperature times their log-probability",
+    "pi_loss": "actor loss: minus the Q-value of its actions; in SAC plus the temperature times their log-probability, "
+               "and the loss of the temperature; in DDPG, TD3 and HER plus the saturation penalty",
     "action_std": "standard deviation of actions (range -1 to 1) over a batch; 0: the same action in every state",
     "pi_grad_norm": "gradient norm of the actor; in SAC including the temperature",
     # Language models.
@@ -47,7 +48,7 @@ METRICS = {
     "zero_variance": "share of groups with zero variance (all rewards equal), which give no policy gradient",
     "length": "mean length of the responses in tokens",
     "cut_off": "share of responses truncated at --max-tokens",
-    "logp": "mean log-probability of the tokens trained on",
+    "logp": "mean log-probability of the actions or tokens trained on",
     "ratio_min": "smallest probability ratio of a token, new policy to old",
     "ratio_max": "largest probability ratio of a token, new policy to old",
     "off_policy": "share of tokens with an importance weight outside 0.9 to 1.1 (of --engine and --lag)",

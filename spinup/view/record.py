@@ -11,8 +11,8 @@ from spinup.data.card import card
 from spinup.data.dataset import Dataset, join, sound
 from spinup.data.dataset import load as load_dataset
 from spinup.envs import make
-from spinup.envs.make import find_id
-from spinup.envs.spaces import space_to_json
+from spinup.envs.make import find_id, full_id
+from spinup.envs.spaces import action_distribution, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
@@ -20,6 +20,7 @@ from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.episodes import check_ends, check_fits
 from spinup.runs.files import write_whole
 from spinup.runs.folders import check_writable, config_from_json, describe, find_run, lock, read_run, versions
+from spinup.runs.offline import shape_of_actions
 from spinup.runs.policy import Policy
 from spinup.runs.replay import ReplayFiles, make_replay
 
@@ -50,6 +51,8 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     envs = make(env, 1, RECORDED + seed, **settings)
     rng = np.random.default_rng([seed, 2])
     try:
+        action_distribution(envs.action_space, "record")                  # raises an error if unsupported
+        envs.reset()
         parts, said = [], []
         for source in sources:
             for data, words in recorded(source, env, envs, steps, noise, stochastic, rng, load):
@@ -74,7 +77,7 @@ def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
     found = []
     for source in sources:
         if source.startswith(RANDOM):
-            found.append((find_id(source.removeprefix(RANDOM)), {}))
+            found.append((source.removeprefix(RANDOM), None))             # in any settings
             continue
         directory = find_run(Path(source.removeprefix(REPLAY)))
         data = read_run(directory)
@@ -88,10 +91,11 @@ def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
         found.append((env, config_from_json(algorithm, data["config"]).env_settings))
     env, settings = found[0]
     for source, (other, theirs) in zip(sources, found, strict=True):
-        if other != env or (settings and theirs and theirs != settings):
+        if find_id(other) != find_id(env) or None not in (settings, theirs) and theirs != settings:
             raise UserError(f"{source} has the environment {other} {theirs or ''}, but {sources[0]} has {env} "
                             f"{settings or ''}; record them separately")
-        settings = settings or theirs
+        settings = theirs if settings is None else settings
+    env, settings = full_id(env), settings or {}
     if num_agents(env) > 1 or "episodes" in settings:
         raise UserError(f"{env} cannot be recorded: a dataset holds episodes of one agent without a memory; choose a "
                         "run of another algorithm or environment")
@@ -117,21 +121,22 @@ def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[flo
 
 def rollout(policy: Policy | None, envs: VectorEnv, steps: int, share: float, stochastic: bool,
             rng: np.random.Generator) -> Dataset:
-    """Play whole episodes in one environment copy until there are at least `steps` transitions.
+    """Play whole episodes in one environment copy until there are at least `steps` transitions. `envs` is at the start
+    of an episode.
 
     Uniform random actions replace those of the policy in a `share` of the steps, chosen independently.
     """
     rows: dict[str, list[Any]] = {name: [] for name in
                                   ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")}
-    obs, over = envs.reset(), True
+    obs, over, shape = envs.obs, True, shape_of_actions(envs.action_space)
     while len(rows["rewards"]) < steps or not over:
         random = policy is None or rng.random() < share
         action = uniform(envs, rng) if random else policy.act_batch(obs, not stochastic)
         step = envs.step(action)
         following = step.obs if step.final_obs is None else step.final_obs
         over = bool(step.terminated[0] or step.truncated[0])
-        for name, value in (("obs", obs), ("actions", action), ("rewards", step.reward), ("next_obs", following),
-                            ("terminated", step.terminated), ("truncated", step.truncated)):
+        for name, value in (("obs", obs), ("actions", action.reshape(1, *shape)), ("rewards", step.reward),
+                            ("next_obs", following), ("terminated", step.terminated), ("truncated", step.truncated)):
             rows[name].append(np.array(value[0]))                         # a copy: environments reuse their arrays
         obs = step.obs
         check_ends(envs.episode_length.max(), "this environment")

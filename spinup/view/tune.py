@@ -212,12 +212,12 @@ class Tuning:
         """Return the best settings as a file for `--config`: the searched ones, and those that differ from what a run
         has without the file."""
         plan, best = self.plan, self.study.best_trial
-        subject = plan.base.SUBJECT
         config = config_to_json(plan.make(best.user_attrs["flags"]))
-        usual = config_to_json(configure(plan.algorithm, {subject: config[subject]})[0])
+        given = {name: config[name] for name in (plan.base.SUBJECT, "data") if config.get(name)}
+        usual = config_to_json(configure(plan.algorithm, given)[0])
         searched = {dimension.name for dimension in plan.space}
         kept = {name: value for name, value in config.items() if value is not None and (
-            name in {subject, *searched} or name not in {*HOW, "seed"} and value != usual[name])}
+            name in {*given, *searched} or name not in {*HOW, "seed"} and value != usual[name])}
         lines = [f"# spinup {plan.algorithm.name}: {short(self.measure)} {number(best.value)} with seeds "
                  f"{', '.join(map(str, plan.seeds))}, trial_{best.number} of {self.ended}"]
         lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in kept.items()]

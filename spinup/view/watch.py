@@ -36,7 +36,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
 
     Args:
         env: a Gymnasium id, or a function that makes an environment; it must accept `render_mode`.
-        deterministic: take the most likely actions; otherwise sample as in training.
+        deterministic: take the most likely actions; otherwise sample from the policy.
         gif: a file to write, at the environment's own speed, at most 400 pixels wide and 350 frames long. None opens a
             window.
         seed: random seed of the episodes and sampled actions; the first episode has the seed 1,000,000 + seed.

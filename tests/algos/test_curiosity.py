@@ -171,15 +171,16 @@ def test_the_two_weights_are_a_ratio(tmp_path, monkeypatch):
     assert seen and all(adv.mean().abs() < 1e-5 and abs(adv.std(correction=0) - 1) < 1e-3 for adv in seen)
 
 
-# Turned red by: a reward that gets into the advantages or the networks although it has no weight.
+# Turned red by: a reward that gets into the advantages, the networks or the norm of the gradient although it has no
+# weight.
 def test_with_no_weight_rewards_change_nothing(tmp_path):
     class Rich(Two):
         worth = 1000.0
 
-    runs = [train(tmp_path, env, reward_coef=0, value_coef=0) for env in (Two, Rich)]
+    runs = [train(tmp_path, env, reward_coef=0) for env in (Two, Rich)]
     one, other = (torch.cat([p.flatten() for p in r.policy.module.pi.parameters()]) for r in runs)
     assert torch.equal(one, other)
-    three = train(tmp_path, Rich, reward_coef=1, value_coef=0)
+    three = train(tmp_path, Rich, reward_coef=1)
     assert not torch.equal(one, torch.cat([p.flatten() for p in three.policy.module.pi.parameters()]))
 
 

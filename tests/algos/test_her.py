@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete
 
 import spinup
 from spinup.algos.her import future, relabel
@@ -112,6 +112,27 @@ class Bytes(GoalReacher):
         super().__init__()
         for key in ("achieved_goal", "desired_goal"):
             self.observation_space[key] = Box(0, 255, self.observation_space[key].shape, np.uint8)
+
+
+class Staged(GoalReacher):
+    """Also shows a number of a stage, which is a vector of five in the flat observation."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Dict({"a_stage": Discrete(5), **self.observation_space.spaces})
+
+    def reset(self, **how):
+        obs, info = super().reset(**how)
+        return {"a_stage": 3, **obs}, info
+
+
+# Turned red by: a part that is counted as one number, so that other parts are taken for the goals.
+def test_goals_are_found_behind_a_part_of_several_numbers():
+    env, plain = (make(kind, 2, seed=1) for kind in (Staged, GoalReacher))
+    obs, same = env.reset(), plain.reset()
+    assert obs.shape[1] == same.shape[1] + 5
+    for goal, expected in ((env.achieved, plain.achieved), (env.desired, plain.desired)):
+        np.testing.assert_array_equal(obs[:, goal], same[:, expected])
 
 
 @pytest.mark.parametrize("env, words", [(Wrong, "make both a Box of the same shape"), (Bytes, "must not be bytes")])

@@ -127,3 +127,13 @@ def test_sigma_is_adapted_where_gradient_steps_are_rarer_than_steps(tmp_path):
                                 update_ratio=0.25, adapt_every=7, hidden=(16,), log_dir=str(tmp_path), quiet=True,
                                 tensorboard=False)
     assert result.progress["sigma"][-1] != result.progress["sigma"][0] and result.progress["distance"][-1] > 0
+
+
+# Turned red by: one adaptation per update, however many steps it has.
+def test_sigma_is_adapted_every_so_many_steps(tmp_path, monkeypatch):
+    calls, adapted = [], param_noise.adapted
+    monkeypatch.setattr(param_noise, "adapted", lambda *args: calls.append(args) or adapted(*args))
+    spinup.param_noise("CartPole-v1", total_steps=120, learning_starts=20, batch_size=4, update_every=20,
+                       update_ratio=0.05, adapt_every=8, hidden=(4,), log_dir=str(tmp_path), quiet=True,
+                       tensorboard=False)
+    assert len(calls) == 120 // 8

@@ -7,6 +7,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
+import spinup
 from spinup.algos import dqn, rainbow
 from spinup.algos.rainbow import NoisyLinear, ReturnNetwork, divergence, project, signed_root
 from spinup.core.fast.adam import FlatAdam
@@ -105,6 +106,17 @@ def test_the_greedy_action_has_the_largest_mean_return():
 def test_a_support_without_width_is_refused():
     with pytest.raises(UserError, match="--v-min 3 is not below --v-max 3"):
         rainbow.Config(v_min=3, v_max=3)
+
+
+# Turned red by: returns of another run that replace --v-min and --v-max without a word.
+def test_another_support_than_that_of_the_initial_run_is_refused(tmp_path):
+    given = {"preset": "none", "hidden": (8,), "total_steps": 20, "learning_starts": 8, "batch_size": 4, "quiet": True,
+             "tensorboard": False, "threads": 1, "log_dir": str(tmp_path)}
+    first = spinup.rainbow("CartPole-v1", v_min=0, v_max=50, exp_name="first", **given).directory
+    assert spinup.rainbow("CartPole-v1", v_min=0, v_max=50, init=str(first), exp_name="b", **given).status == "finished"
+    with pytest.raises(UserError, match="--v-max must be those of that run"):
+        spinup.rainbow("CartPole-v1", v_min=0, v_max=60, init=str(first), exp_name="c", **given)
+    assert not (tmp_path / "c").exists()
 
 
 def outputs(net: nn.Module, obs: tuple[float, ...], eps: Tensor) -> Tensor:

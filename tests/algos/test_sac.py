@@ -8,6 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
+import spinup
 from spinup.algos import sac
 from spinup.algos.sac import soft_value, temperature_loss
 
@@ -110,6 +111,17 @@ def test_training_from_images_moves_every_network(tmp_path):
     before = sac.make_policy(cfg, Shades.observation_space, Shades.action_space).state_dict()
     after = sac.train(cfg).policy.module.state_dict()
     assert all(not torch.equal(x, after[name]) for name, x in before.items())
+
+
+# Turned red by: a fixed temperature that is that of another run.
+@pytest.mark.parametrize("name, env", [("sac", "Pendulum-v1"), ("sac_discrete", "CartPole-v1")])
+def test_a_fixed_temperature_is_the_one_asked_for(name, env, tmp_path):
+    given = {"preset": "none", "hidden": (8,), "total_steps": 20, "learning_starts": 8, "batch_size": 4,
+             "quiet": True, "tensorboard": False, "threads": 1, "log_dir": str(tmp_path)}
+    train = getattr(spinup, name)
+    first = train(env, alpha=0.5, exp_name="first", **given).directory
+    then = train(env, init=str(first), learn_alpha=False, alpha=0.3, exp_name="then", **given)
+    assert then.policy.module.log_alpha.exp().item() == pytest.approx(0.3)
 
 
 class Shades(gymnasium.Env):

@@ -11,8 +11,9 @@ import pytest
 from scipy.stats import mannwhitneyu, trim_mean
 
 from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
-from spinup.bench.compared import grouped, read
+from spinup.bench.compared import grouped, limits, read
 from spinup.bench.page import Page
+from spinup.bench.pictures import on_grid
 from spinup.bench.report import report
 from spinup.bench.suite import write_evaluation
 from spinup.errors import UserError
@@ -143,6 +144,8 @@ def test_an_evaluation_is_of_the_final_policy(trained, tmp_path):
 @pytest.mark.parametrize("file, content, message", [
     ("evaluation.json", '{"mean": NaN}', "is not the evaluation of a run; delete it"),
     ("result.json", '{"status": "finished", "steps": 1}', "is not the result of a spinup run; delete it"),
+    ("result.json", '{"status": "finished", "steps": 1, "seconds": 1, "steps_per_second": 1}',
+     "is not the result of a spinup run; delete it"),
     ("config.json", '{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": "x"}}', "has the seed 'x'")])
 def test_a_damaged_file_is_named(file, content, message, trained, tmp_path):
     (trained("ppo", "CartPole-v1", 1, 100.0, 50.0) / file).write_text(content)
@@ -178,6 +181,33 @@ def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, t
     text = markdown.read_text()
     assert html.name == "x.html" and "The result of a run is R100" in text
     assert cells(text, "ppo")[0][2] == "1.00" and cells(text, "dqn")[0][2] == "0.00"
+
+
+# Turned red by: test returns over gradient steps beside training returns over environment steps; one run without an
+# evaluation, because of which no environment shows E100.
+def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
+    trained("ppo", "CartPole-v1", 1, 300.0, 475.0)
+    trained("ppo", "Pendulum-v1", 1, -500.0)
+    other = trained("dqn", "CartPole-v1", 1, 475.0)
+    for name in ("config.json", "result.json", "progress.csv"):
+        (other / name).write_text((other / name).read_text().replace("return_mean_100", "test_return"))
+    about = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**about, "unit": "gradient steps"}))
+    runs, _ = read([tmp_path])
+    groups = grouped(runs)
+    assert list(groups) == ["CartPole-v1, return over environment steps",
+                            "CartPole-v1, test return over gradient steps", "Pendulum-v1"]
+    assert [limits(here) for here in groups.values()] == [(22.2, 475), (22.2, 475), (-1229, -150)]
+    text = report([tmp_path], tmp_path / "x.md")[1].read_text()
+    assert "in CartPole-v1, return over environment steps. Elsewhere it is the last value" in text
+
+
+# Turned red by: a short run that is stretched to the steps of a long one.
+def test_sample_efficiency_has_one_axis_for_all(trained, tmp_path):
+    trained("ppo", "CartPole-v1", 1, 475.0)
+    (run,), _ = read([tmp_path])
+    curve = on_grid([run], (0.0, 475.0), 2000)[0]
+    assert curve[len(curve) // 2 + 1:] == pytest.approx(1) and curve[len(curve) // 4] < 0.6
 
 
 # Turned red by: runs with different settings averaged as one algorithm, or told apart by what does not change a result.

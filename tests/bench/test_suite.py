@@ -90,6 +90,47 @@ def test_two_processes_evaluate_what_one_does(folder, tmp_path, monkeypatch):
     assert [read_json(copy / EVALUATION) | {"directory": ""} for copy in copies] == [wanted | {"directory": ""}] * 2
 
 
+# Turned red by: a policy that cannot be evaluated and ends the evaluation of the others, or is not told.
+def test_a_policy_that_cannot_be_evaluated_keeps_none_waiting(folder, tmp_path, capsys):
+    assert suite("classic", **SMALL, log_dir=folder) == 0
+    copies = [tmp_path / "a" / "a_s1", tmp_path / "b" / "b_s1"]
+    for copy in copies:
+        shutil.copytree(of(folder), copy)
+        (copy / EVALUATION).unlink()
+    (copies[0] / "checkpoint.pt").write_bytes(b"no checkpoint")
+    assert evaluate(copies, 1) == 1
+    assert [(copy / EVALUATION).exists() for copy in copies] == [False, True]
+    assert "not evaluated: " in capsys.readouterr().err
+
+
+# Turned red by: a peer that is given more steps than the run beside it; evaluations after Ctrl-C; a failed peer that
+# ends the others.
+def test_a_peer_has_the_steps_of_the_run_beside_it(tmp_path, monkeypatch, capsys):
+    given, codes = [], iter([0, 130])
+
+    def run(self):
+        for job in self.jobs:
+            job.status = "finished"
+            job.directory.mkdir(parents=True, exist_ok=True)
+            (job.directory / "result.json").write_text(json.dumps({
+                "status": "finished", "steps": 960, "seconds": 1, "steps_per_second": 1, "measure": "x", "x": 1}))
+        return next(codes)
+
+    def fail(module, what, job, **_):
+        given.append(job["total_steps"])
+        raise RuntimeError("out of\nmemory")
+
+    monkeypatch.setattr(Grid, "run", run)
+    monkeypatch.setattr(suite_module, "evaluate", lambda *_: given.append("evaluated") or 0)
+    monkeypatch.setattr(suite_module, "child", fail)
+    asked = {**SMALL, "seeds": [1, 2], "against": "sb3", "log_dir": tmp_path}
+    assert suite("classic", **asked) == 1
+    assert given == ["evaluated", 960, 960]
+    assert "failed: sb3_ppo_CartPole-v1 with seed 2: memory" in capsys.readouterr().err
+    shutil.rmtree(tmp_path)
+    assert suite("classic", **asked) == 130 and given == ["evaluated", 960, 960]
+
+
 # Turned red by: seeds after each other for one algorithm, so that the first half of a suite has no second algorithm.
 def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
     order = []

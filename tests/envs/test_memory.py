@@ -134,5 +134,5 @@ def test_a_trial_is_as_long_as_its_task_lasts():
 
 def test_actions_that_cannot_be_remembered_are_refused():
     envs = GymVectorEnv(lambda: Clock(Tuple([Discrete(2), Discrete(3)])), 1, 0)
-    with pytest.raises(UserError, match="rl2 cannot act in Tuple"):
+    with pytest.raises(UserError, match="a policy with a memory cannot act in Tuple"):
         Memory(envs, 1)

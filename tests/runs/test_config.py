@@ -163,6 +163,19 @@ def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
     assert configure(algorithm, {"env": "CliffWalking-v1"})[0].epochs == 6
 
 
+# Turned red by: a preset that turns a variant into another algorithm; a variant's own preset that does not count.
+@pytest.mark.parametrize(("name", "subject", "expected"), [
+    ("double_dqn", {"env": "CartPole-v1"}, {"double": True, "update_every": 256}),
+    ("vanilla_dqn", {"env": "CartPole-v1"}, {"double": False, "n_steps": 1}),
+    ("c51", {"env": "CartPole-v1"}, {"sigma": 0.0, "n_steps": 1, "v_max": 100.0}),
+    ("noisy_dqn", {"env": "Acrobot-v1"}, {"sigma": 0.5, "atoms": 1, "update_every": 4}),
+    ("llm vapo", {"task": "reverse"}, {"alpha": 10.0, "value_warmup": 10, "clip_high": 0.28})])
+def test_a_variant_counts_over_a_preset_but_not_over_its_own(name, subject, expected):
+    config, said = configure(find(name), subject)
+    assert said.startswith(next(iter(subject.values())))
+    assert {setting: getattr(config, setting) for setting in expected} == expected
+
+
 # Turned red by: a preset of another set; one that is named although the user left presets out.
 @pytest.mark.parametrize(("algorithm", "env", "named"), [
     ("ppo", "CartPole-v0", "CartPole-v1"), ("ppo", "ALE/Alien-v5", "PongNoFrameskip-v4"),

@@ -2,10 +2,13 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import spinup
-from spinup.data.dataset import Dataset, load
+from spinup.data.dataset import Dataset, join, load
+from spinup.envs import make
+from spinup.envs.spaces import space_to_json
 from spinup.family import load as load_any
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.log import read_progress
@@ -59,6 +62,8 @@ def test_an_extended_run_is_the_same_as_a_long_one(name, data, cli, tmp_path):
     assert cli("resume", str(tmp_path / "runs" / "short"), "--total-steps", "60").code == 0
     long, short = (load_policy(tmp_path / "runs" / kind).module.state_dict() for kind in ("long", "short"))
     assert all((long[key] == short[key]).all() for key in long)
+    if "scale" in long:                                                   # of the returns, which the other run learned
+        assert long["scale"] == load_policy(tmp_path / "runs" / "first").module.state_dict()["scale"]
 
 
 # Turned red by: --keep-best that is accepted and keeps nothing.
@@ -87,6 +92,34 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
     shutil.copy("e.npz", data)
     done = cli("resume", "runs/a", "--total-steps", "90")
     assert done.code == 2 and "was trained on another dataset than d.npz" in done.err
+    done = cli("grid", "bc", "--data", data, "--exp-name", "a", "--seed", "1", "2", *FLAGS)    # finished on other data
+    assert done.code == 2 and "was trained on another dataset than d.npz" in done.err
+
+
+# Turned red by: the protocol of the id in place of that of the dataset; one that contradicts it; an evaluation without.
+def test_a_dataset_of_a_game_has_its_protocol(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    game = {"env": "PongNoFrameskip-v4", "env_settings": {"frame_skip": 2, "clip_rewards": False}}
+    envs = make(game["env"], 1, 0, **game["env_settings"])
+    obs, steps = [envs.reset()[0].copy()], [envs.step(np.array([0])) for _ in range(6)]
+    obs += [step.obs[0] for step in steps]
+    about = {**game, "observation_space": space_to_json(envs.observation_space), "parts": [], "seed": 0, "versions": {},
+             "action_space": space_to_json(envs.action_space)}
+    envs.close()
+    ends = np.arange(6) == 5
+    part = Dataset(np.stack(obs[:-1]), np.zeros(6, np.int64), np.zeros(6, np.float32), np.stack(obs[1:]), ends & False,
+                   ends)
+    with open("pong.npz", "wb") as out:
+        join([part], about).write(out)
+    words = ("cql", "--data", "pong.npz", *FLAGS[6:], "--total-steps", "2", "--batch-size", "2", "--test-episodes", "0")
+    assert cli(*words, "--exp-name", "a").code == 0
+    config = json.loads((tmp_path / "runs/a/a_s1/config.json").read_text())["config"]
+    assert (config["frame_skip"], config["clip_rewards"], config["sticky_actions"]) == (2, False, 0.0)
+    policy = load_policy(tmp_path / "runs/a")
+    assert policy.env_settings["frame_skip"] == 2
+    done = cli(*words, "--frame-skip", "4", "--exp-name", "b")
+    assert done.code == 2 and "was recorded with frame_skip 2, not 4; leave out --frame-skip" in done.err
+    assert not (tmp_path / "runs" / "b").exists()
 
 
 # Turned red by: a default that is the dataset's only on the command line.

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, flatdim
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, flatdim
 
 import spinup
 from spinup.data.dataset import load
@@ -141,6 +141,82 @@ def test_random_actions_are_uniform_over_the_whole_space(space):
     choices = space.nvec.prod() if isinstance(space, MultiDiscrete) else (
         space.n if isinstance(space, Discrete) else 2 ** flatdim(space))
     assert len(kinds) == choices and counts.min() > 0.7 * 2000 / choices
+
+
+# Turned red by: an environment that is seeded again for each part, so that all parts have the same episodes.
+def test_every_part_has_other_episodes(tmp_path):
+    record(["random:InvertedPendulum-v5"] * 2, tmp_path / "d.npz", **{**SETTINGS, "steps": 1})
+    data = load(tmp_path / "d.npz")
+    first, second = (data.obs[episode][0] for episode in data.episodes())
+    assert not np.array_equal(first, second)
+
+
+class Lever(gymnasium.Env):
+    """One lever with three positions; the reward is the position. An episode has two steps."""
+
+    observation_space, action_space = Box(-1, 1, (1,)), MultiDiscrete([3])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.t += 1
+        return np.zeros(1, np.float32), float(action[0]), self.t == 2, False, {}
+
+
+class Levers(Lever):
+    """Has actions that no algorithm has."""
+
+    action_space = Dict({"a": Discrete(2)})
+
+
+@pytest.fixture
+def levers():
+    """The ids of Lever and Levers, registered for a test."""
+    for kind in (Lever, Levers):
+        gymnasium.register(f"{kind.__name__}-v0", kind)
+    yield "Lever-v0", "Levers-v0"
+    for kind in (Lever, Levers):
+        del gymnasium.registry[f"{kind.__name__}-v0"]
+
+
+# Turned red by: actions of one choice that are numbers from a policy and lists at random; a traceback for others.
+def test_a_single_choice_is_recorded_and_cloned(levers, tmp_path):
+    lever, others = levers
+    trained = spinup.ppo(lever, total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, log_dir=str(tmp_path),
+                         exp_name="p", **TINY).directory
+    record([str(trained), f"random:{lever}"], tmp_path / "d.npz", **{**SETTINGS, "noise": [0.0, 0.5]})
+    data = load(tmp_path / "d.npz")
+    assert data.actions.shape == (len(data), 1) and np.array_equal(data.actions[:, 0], data.rewards)
+    cloned = spinup.bc(data=str(tmp_path / "d.npz"), total_steps=20, batch_size=8, test_episodes=1,
+                       log_dir=str(tmp_path), exp_name="b", **TINY)
+    assert cloned.status == "finished"
+    with pytest.raises(UserError, match="record cannot act in Dict"):
+        record([f"random:{others}"], tmp_path / "e.npz", **SETTINGS)
+
+
+# Turned red by: names of one environment that are told apart; a module that is lost, so that training cannot find it.
+def test_an_environment_has_several_names(tmp_path, monkeypatch):
+    run = spinup.ppo("CartPole", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, log_dir=str(tmp_path),
+                     exp_name="p", **TINY).directory
+    record([str(run), "random:CartPole-v1"], tmp_path / "a.npz", **SETTINGS)
+    assert load(tmp_path / "a.npz").about["env"] == "CartPole-v1"
+    (tmp_path / "module_of_a_source.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    record(["random:module_of_a_source:CartPole-v1"], tmp_path / "b.npz", **SETTINGS)
+    assert load(tmp_path / "b.npz").about["env"] == "module_of_a_source:CartPole-v1"
+
+
+# Turned red by: a policy of one frame and one of four that are recorded together.
+def test_sources_have_the_same_frames(run, tmp_path):
+    stacked = spinup.ppo("CartPole-v1", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, frame_stack=4,
+                         log_dir=str(tmp_path), exp_name="p", **TINY).directory
+    for sources in ([run, stacked], [stacked, run]):
+        with pytest.raises(UserError, match="record them separately"):
+            record(list(map(str, sources)), tmp_path / "d.npz", **SETTINGS)
 
 
 # Turned red by: a policy that is on the shelf, and for which a run's folder is sought.

@@ -58,6 +58,16 @@ def results(study: Path = STUDY) -> list[tuple]:
     return [(trial.state, trial.params, trial.value) for trial in trials(study)]
 
 
+# Turned red by: settings of the best trial that cannot be compared without a dataset, or that do not name it.
+def test_an_offline_study_names_its_dataset(cli):
+    assert cli("record", "random:CartPole-v1", "--steps", 50, "--out", "d.npz").code == 0
+    done = cli("tune", "bc", "--data", "d.npz", "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
+               "--total-steps", 10, "--test-episodes", 1, "--hidden", 4, "--no-tensorboard", "--threads", 1)
+    assert (done.code, done.err) == (0, "")
+    best = tomllib.loads((STUDY / "best.toml").read_text())
+    assert best["data"] == str(Path("d.npz").absolute()) and best["env"] == "CartPole-v1"
+
+
 # Turned red by: the user's own settings that are not the first trial; a seed of the reports used for tuning; a value
 # that is not the mean of the seeds; a file that trains with other settings than the best trial; trials that are run
 # again, or not continued; a study that goes on with other settings.
