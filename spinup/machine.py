@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +80,19 @@ def find_compiler() -> str | None:
     """Return the path of the C++ compiler that torch uses, or None."""
     names = [os.environ.get("CXX", ""), *(["cl"] if sys.platform == "win32" else ["g++", "clang++"])]
     return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def missing_for_compile() -> str:
+    """Return what torch.compile lacks here: a C++ compiler, or the header files of Python. "" if nothing is missing."""
+    if find_compiler() is None:
+        return "a C++ compiler"
+    return "" if Path(sysconfig.get_path("include"), "Python.h").exists() else "Python.h"
+
+
+def check_compile() -> None:
+    """UserError if torch.compile lacks something."""
+    if missing := missing_for_compile():
+        raise UserError(f"--compile needs {missing}; `spinup doctor` shows how to install it")
 
 
 @cache

@@ -35,6 +35,7 @@ SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6,
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
 # Bytes per second, and FLOP/s of dense bf16, from the manufacturers. The first key in the device's name is used.
 PEAKS = {"H200": (4.8e12, 989e12), "H100": (3.35e12, 989e12), "A100": (2.0e12, 312e12), "4090": (1.01e12, 165e12)}
+OTHERS = ("GH200", "H100 PCIe", "H100 NVL", "A100-SXM4-40GB", "A100-PCIE")            # have other peaks: measured
 BATCHES = {"cuda": (1, 8, 64, 256, 1024), "cpu": (1, 8, 64, 256)}
 CONTEXT, NEW = 512, 64                  # mean context of a step, in tokens; number of timed steps
 ROWS = {"cuda": (16, 512), "cpu": (16, 256)}              # responses of a training step, and tokens of each
@@ -74,7 +75,8 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
     """Print the peak and the measured speed of the machine, and write them to `out`. Return an exit code."""
     name = torch.cuda.get_device_name(where) if kind == "cuda" else f"CPU ({os.cpu_count()} cores), one thread"
     copied, multiplied = copy_pace(where), product_pace(where, dtype)
-    stated = next((peaks for word, peaks in PEAKS.items() if word in name), None)
+    named = () if any(other in name for other in OTHERS) else PEAKS.items()
+    stated = next((peaks for word, peaks in named if word in name), None)
     bandwidth, flops = stated or (copied, multiplied)
     torch.manual_seed(1)
     model = Transformer(SHAPES[shape]).to(where, dtype)
@@ -133,6 +135,10 @@ def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return measured(*arguments)
     except torch.OutOfMemoryError:
+        return None
+    except UserError as error:                                            # a run turns it into one
+        if not isinstance(error.__cause__ or error.__context__, torch.OutOfMemoryError):
+            raise
         return None
     finally:
         if torch.cuda.is_available():

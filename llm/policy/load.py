@@ -24,7 +24,7 @@ from llm.policy.shape import Shape
 from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer, template_arguments
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
-from spinup.machine import find_compiler, find_device
+from spinup.machine import check_compile, find_device
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import describe, find_run, read_run
 from spinup.runs.values import FAULTS, load_weights, reading
@@ -232,9 +232,9 @@ def on_device(start: Start, cfg: LanguageConfig) -> Start:
 
 
 def check_compiler(cfg: LanguageConfig) -> None:
-    """Raise UserError if the settings ask for compiled layers, and there is no compiler."""
-    if cfg.compile and find_compiler() is None:
-        raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
+    """Raise UserError if the settings ask for compiled layers, and torch.compile lacks something."""
+    if cfg.compile:
+        check_compile()
 
 
 def data_type(cfg: LanguageConfig, device: torch.device) -> torch.dtype:

@@ -23,6 +23,7 @@ from typing import Any
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, work
 from spinup.bench.tasks import BESIDE_SBX, counted_from, find_task, is_atari, with_steps
 from spinup.errors import UserError
+from spinup.machine import check_compile
 
 NETWORKS_ALONE = ("gradient steps per second if a gradient step were only the forward and backward passes that the "
                   "method needs, at the same shapes. They are measured for two seconds in the process of the run, "
@@ -101,9 +102,7 @@ def rates_and_ratios(runs: dict[str, list[dict[str, Any]]], key: str) -> tuple[d
 def check_installed(env: str, compile: bool, against: str = "sb3") -> None:
     """UserError with the command to type if a package or the compiler is missing."""
     if compile:
-        from spinup.machine import find_compiler
-        if find_compiler() is None:
-            raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
+        check_compile()
     needed = {"stable_baselines3": ("stable-baselines3", "bench")}
     if against == "sbx":
         needed |= {"sbx": ("sbx-rl", "sbx")}

@@ -14,7 +14,7 @@ from torch import Tensor
 from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
-from spinup.machine import find_compiler, git_revision, peak_memory
+from spinup.machine import check_compile, git_revision, peak_memory
 from spinup.registry import find
 from spinup.runs import folders, ranks
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
@@ -57,8 +57,8 @@ class Training(Hooks):
         self.device, self.compile = device, compile
         self.threads = config.threads or (threads if self.workers.size == 1 else 1)
         check_logs(config)
-        if compile and find_compiler() is None:
-            raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
+        if compile:
+            check_compile()
         self.parts: dict[str, Any] = {}
         self.rng = np.random.default_rng(config.seed)
         torch.manual_seed(config.seed)

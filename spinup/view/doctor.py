@@ -3,7 +3,6 @@ import os
 import platform
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from spinup.errors import UserError
-from spinup.machine import find_compiler
+from spinup.machine import find_compiler, missing_for_compile
 
 if TYPE_CHECKING:
     import torch
@@ -144,13 +143,20 @@ def devices() -> list[Line]:
     lines = [("torch", "ok", f"{torch.__version__}, {threads}")]
     for kind, found in accelerators().items():
         if not found:
-            lines.append((kind, "missing", f"no device; the {kind} path has not been run on this machine"))
+            lines.append((kind, "missing", no_cuda(torch.version.cuda) if kind == "CUDA" else "no device"))
         for device in found:
             name = f"{device} {torch.cuda.get_device_name(device) if kind == 'CUDA' else ''}".strip()
             reason = train_shortly(device)
             lines.append((kind, "missing", f"training on {name} fails ({reason}); use --device cpu") if reason else
                          (kind, "ok", f"{name}, a short training run works"))
     return lines
+
+
+def no_cuda(built: str | None) -> str:
+    """Return why torch sees no CUDA device, and what to do on a machine with one. built: torch's version of CUDA."""
+    if built is None:
+        return "this is torch's build for CPUs; for an NVIDIA GPU install another: https://pytorch.org/get-started"
+    return f"no device; if there is an NVIDIA GPU, type nvidia-smi: its driver must support CUDA {built}"
 
 
 def graphics() -> list[str]:
@@ -199,7 +205,7 @@ def compiler() -> Line:
         how = {"win32": "install the Visual Studio Build Tools and start from their prompt",
                "darwin": "type: xcode-select --install"}.get(sys.platform, "on Debian and Ubuntu type: apt install g++")
         return what, "missing", f"--compile needs one; {how}"
-    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+    if missing_for_compile():
         return what, "missing", f"{path}, but no Python.h; on Debian and Ubuntu type: apt install python3-dev"
     return what, "ok", f"{path}, for --compile"
 

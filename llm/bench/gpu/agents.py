@@ -7,7 +7,7 @@ from typing import Any
 
 from llm.bench.gpu.parts import goal
 from spinup.bench.tasks import TASKS, counted_from
-from spinup.machine import find_compiler
+from spinup.machine import missing_for_compile
 from spinup.registry import find
 from spinup.runs.presets import configure
 
@@ -76,7 +76,7 @@ def beside(algo: str, env: str, device: str, quick: bool, folder: str, settings:
 
 def can_compile(quick: bool) -> bool:
     """Return whether to measure a compiled update: not in a quick check, which would wait for the compiler."""
-    return not quick and find_compiler() is not None
+    return not quick and not missing_for_compile()
 
 
 def off_policy(algo: str, device: str, quick: bool, folder: str) -> Found:

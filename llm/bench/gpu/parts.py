@@ -29,7 +29,7 @@ from spinup.parser import Parser, path_of
 ROOT = wheels.ROOT
 FOLDER = ROOT / "docs" / "benchmarks" / "gpu"
 LIMIT = 600             # seconds of a part
-SMALL = ("gymnasium", "rich", "filelock", "threadpoolctl")                # every training run imports these
+SMALL = ("gymnasium", "rich", "filelock", "threadpoolctl", "psutil")      # every training run imports these
 VERSIONS = ("numpy", *SMALL, "mujoco", "ale-py", "safetensors", "pytest")
 PROGRAM = "import sys; from llm.bench.gpu.parts import child; child(*sys.argv[1:])"
 
@@ -60,10 +60,13 @@ PARTS = {
     "pong_dqn": Part("eight minutes of DQN on Pong", AGENTS, "pong_dqn", (*SMALL, "ale_py"))}
 
 
-def goal(what: str, value: float | None, least: float | None = None, source: str = "") -> dict[str, Any]:
-    """Return one line of a result. `least` is the goal, None without one; `source` says where it comes from."""
-    met = least is None or (value is not None and value >= least)
-    return {"what": what, "value": value, "goal": least, "source": source, "met": met}
+def goal(what: str, value: float | None, least: float | None = None, source: str = "",
+         most: float | None = None) -> dict[str, Any]:
+    """Return one line of a result. `least` or `most` is the goal, None without one; `source` says where it comes
+    from."""
+    met = (least is None or (value is not None and value >= least)) and (
+        most is None or (value is not None and value <= most))
+    return {"what": what, "value": value, "goal": least if most is None else most, "source": source, "met": met}
 
 
 def in_words(line: dict[str, Any]) -> str:

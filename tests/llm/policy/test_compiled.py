@@ -12,6 +12,7 @@ from llm.policy.lora import adapt
 from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
 from llm.warmup import check
+from spinup import machine
 from spinup.errors import UserError
 
 TINY = {"task": "reverse:length=2,symbols=10", "preset": "none", "layers": 1, "width": 16, "heads": 2,
@@ -51,15 +52,17 @@ def test_a_compiled_model_is_traced_whole_and_equals_an_eager_one(monkeypatch):
 
 # Turned red by: --compile that a run ignores, for its policy or for the reference policy.
 def test_a_run_compiles_its_model(monkeypatch, tmp_path):
-    monkeypatch.setattr(load, "find_compiler", lambda: "c++")
+    monkeypatch.setattr(load, "check_compile", lambda: None)
     cfg = llm.algos.grpo.Config(task=TINY["task"], layers=1, width=16, heads=2, compile=True, log_dir=str(tmp_path))
     start = load.on_device(check(cfg), cfg)
     assert all(model.compiled and model.blocks[0].compiled for model in (start.model, start.reference()))
 
 
 # Turned red by: torch's traceback where there is no compiler, or a sentence after the SFT run.
-def test_without_a_compiler_a_sentence_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(load, "find_compiler", lambda: None)
-    with pytest.raises(UserError, match="--compile needs a C"):
+@pytest.mark.parametrize(("compiler", "words"), [(None, r"a C\+\+ compiler"), ("c++", "Python.h")])
+def test_without_a_compiler_a_sentence_says_so(compiler, words, monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "find_compiler", lambda: compiler)
+    monkeypatch.setattr(machine.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(UserError, match=f"--compile needs {words}; `spinup doctor` shows"):
         llm.grpo(**TINY, log_dir=str(tmp_path))
     assert not list(tmp_path.iterdir())
