@@ -1,4 +1,6 @@
 """Run of a grid in a process of this machine."""
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -6,6 +8,11 @@ import tempfile
 from pathlib import Path
 
 from spinup.runs.config import RunConfig
+
+# On Linux, each run is forked from one process that has already imported these modules. So it starts seconds sooner.
+FORKED = sys.platform.startswith("linux")
+PRELOADED = ["torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium", "spinup.cli", "spinup.family",
+             "spinup.runs.flags", "spinup.runs.public", "spinup.runs.curve"]
 
 
 class Process:
@@ -15,24 +22,45 @@ class Process:
     def __init__(self, words: list[str], directory: Path, config: RunConfig):
         words = ["resume", str(directory)] if (directory / "config.json").exists() else words
         # A file, because a pipe that nobody reads fills up.
-        self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        # In its own process group: otherwise Ctrl-C in a terminal would reach the run twice, and the second one stops a
-        # run unsaved. Windows cannot send Ctrl-C to another group; there the console signals both processes, once.
-        own_group = {} if sys.platform == "win32" else {"process_group": 0}
-        self.process = subprocess.Popen([sys.executable, "-m", "spinup", *words], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=self.stderr, **own_group)
+        self.stderr = tempfile.NamedTemporaryFile("w+", encoding="utf-8", errors="replace")     # noqa: SIM115
+        if FORKED:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(PRELOADED)
+            self.process = context.Process(target=spinup, args=(words, self.stderr.name))
+            self.process.start()
+        else:
+            # In its own process group: otherwise Ctrl-C in a terminal would reach the run twice, and the second one
+            # stops a run unsaved. Windows cannot send Ctrl-C to another group; there the console signals both
+            # processes, once.
+            own_group = {} if sys.platform == "win32" else {"process_group": 0}
+            self.process = subprocess.Popen([sys.executable, "-m", "spinup", *words], stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=self.stderr, **own_group)
 
     def poll(self) -> int | None:
         """Return the exit code; None while the run trains."""
-        return self.process.poll()
+        return self.process.exitcode if FORKED else self.process.poll()
 
     def interrupt(self) -> None:
         """Interrupt the run as Ctrl-C does: it saves and ends; the second time it ends at once."""
-        if sys.platform != "win32":
-            self.process.send_signal(signal.SIGINT)
+        if sys.platform != "win32" and self.poll() is None:
+            os.kill(self.process.pid, signal.SIGINT)
 
     def errors(self) -> str:
         """Return what the run printed to standard error."""
         self.stderr.seek(0)
         with self.stderr:
             return self.stderr.read()
+
+
+def spinup(words: list[str], errors: str) -> None:
+    """Do in a forked process what `python -m spinup WORDS` does. Its errors go to a file, its output nowhere."""
+    os.setpgid(0, 0)                                                      # see above
+    for descriptor, path in enumerate((os.devnull, os.devnull, errors)):
+        file = os.open(path, os.O_RDWR)
+        os.dup2(file, descriptor)
+        os.close(file)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)                # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)           # noqa: SIM115
+    sys.argv = ["spinup", *words]
+    from spinup.cli import main
+    main(words)
