@@ -73,7 +73,7 @@ class LanguageConfig(RunConfig):
             return []
         task = without_wrappers(value).partition(":")[0]
         if "pretrained" in kinds:
-            return [f"{task} pretrained"]
+            return [f"{task} pretrained {algorithm.method}", f"{task} pretrained"]
         return [f"{task} {algorithm.method}", task]
 
     @property

@@ -1,6 +1,7 @@
 """Initial policy of a method: a given one, or a small model after supervised fine-tuning (SFT)."""
 import hashlib
 import json
+import re
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from filelock import FileLock
 
 from llm.algos import sft
-from llm.config import LanguageConfig
+from llm.config import LanguageConfig, PreferenceConfig
 from llm.policy.fsdp import check as check_fsdp
 from llm.policy.load import Start, check_compiler, check_judge, initial, load_model, on_device
 from llm.policy.policy import check_context
@@ -17,7 +18,7 @@ from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
 from llm.tasks.names import without_wrappers
 from llm.tasks.task import Task, key_of, longest_prompt, stateful
-from llm.tasks.wrappers.wrapper import innermost
+from llm.tasks.wrappers.wrapper import innermost, layers
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs import ranks
@@ -97,12 +98,13 @@ def unwrapped(cfg: LanguageConfig, task: Task) -> tuple[LanguageConfig, Task]:
 def identity(cfg: LanguageConfig, task: Task) -> Any:
     """Fingerprint of a task; an initial policy is reused only for the same fingerprint.
 
-    It consists of the task's options and the contents of its file. If the task or its reward is Python code, it
-    consists of some problems, the teacher's responses, and their rewards.
+    It consists of the task's options and the contents of its file and of the reward's file. If the task or its reward
+    is Python code, it consists of some problems, the teacher's responses, and their rewards.
     """
     if isinstance(cfg.task, str) and isinstance(cfg.reward, str) and not is_own(cfg.task):
-        path = Path(cfg.task)
-        return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
+        named = [cfg.task, *re.findall(r"[^\s+*]+?\.py(?=:)", cfg.reward)]
+        files = [hashlib.sha256(Path(x).read_bytes()).hexdigest() for x in named if Path(x).is_file()]
+        return [cfg.task, *files] if files else cfg.task
     rng = np.random.default_rng(0)
     problems = problems_of(task, 16, rng)
     texts = [demonstration_of(task, p, rng) for p in problems]
@@ -129,6 +131,9 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)
     cfg.check_tokenizer(start.tokenizer)
     check_judge(task.judge, start.tokenizer, task.name)
+    if task.judge is not None:                                            # it reads an end token, too
+        asked = longest_prompt(task, task.judge.tokenizer)
+        check_context(asked, cfg.response_tokens(task) + 1, task.judge.model.body)
     check_writable(Path(cfg.log_dir))
     if cfg.off_policy:
         from llm.ahead import check_engine  # not above: other runs need neither processes nor HTTP
@@ -139,12 +144,17 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
 def check_groups(cfg: LanguageConfig, task: Task) -> None:
     """Raise UserError if the method samples too few responses to a prompt for the rewards of the task, or if it cannot
     keep the task's state."""
-    if task.fewest > 1 and hasattr(cfg, "decoding"):                      # es: one response to a prompt
-        raise UserError(f"the rewards of {task.name} compare the responses to one prompt, and es samples one; choose "
-                        "another method, such as grpo")
-    if 0 < getattr(cfg, "samples", 0) < task.fewest:                      # 0 samples of dpo: fixed pairs
-        raise UserError(f"the rewards of {task.name} compare the responses to one prompt; set --samples to "
-                        f"{task.fewest} or more")
+    # Perturbed policies of es and param_noise, and the greedy response of remax, are rewarded by themselves.
+    apart = hasattr(cfg, "decoding") or hasattr(cfg, "perturbations") or getattr(cfg, "baseline", "") == "greedy"
+    if apart and (task.fewest > 1 or any(x.own_state() for x in layers(task))):
+        what = "compare the responses to one prompt" if task.fewest > 1 else "depend on earlier batches"
+        raise UserError(f"the rewards of {task.name} {what}, and {cfg.algorithm.removeprefix('llm ')} rewards some "
+                        "responses apart from the others; choose another method, such as grpo")
+    samples = getattr(cfg, "samples", 0)
+    each = samples or (2 if isinstance(cfg, PreferenceConfig) else task.fewest)            # fixed pairs without samples
+    if each < task.fewest:
+        advice = f"set --samples to {task.fewest} or more" if samples else "pairs have two; choose another task"
+        raise UserError(f"the rewards of {task.name} compare the responses to one prompt; {advice}")
     if stateful(task) and (ranks.wanted(cfg.workers) > 1 or cfg.off_policy):
         raise UserError(f"the rewards or prompts of {task.name} depend on earlier responses, so one process must see "
                         "them all in turn; leave out --workers, --lag and --engine")

@@ -282,19 +282,18 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
     while True:
         try:
             prompt = input("> " if sys.stdin.isatty() else "").rstrip("\n")
+            if not prompt:
+                return 0
+            asked = [*turns, {"role": "user", "content": prompt}]
+            (response,) = policy.respond(asked, greedy=greedy, max_tokens=max_tokens or 0)
+            print(response, flush=True)
+            turns, answered = [*asked, {"role": "assistant", "content": response}], answered + 1
         except EOFError:
             if not answered and not sys.stdin.isatty():
                 raise UserError("standard input has no prompt; run `spinup llm chat` in a terminal, or pipe one prompt "
                                 "per line into it") from None
             return 0
-        if not prompt:
-            return 0
-        try:
-            asked = [*turns, {"role": "user", "content": prompt}]
-            (response,) = policy.respond(asked, greedy=greedy, max_tokens=max_tokens or 0)
-            print(response, flush=True)
-            turns, answered = [*asked, {"role": "assistant", "content": response}], answered + 1
-        except (UserError, ValueError) as error:
+        except (UserError, ValueError) as error:                          # also of input that is not UTF-8
             print(f"spinup: {error}", file=sys.stderr)
             if not sys.stdin.isatty():
                 return 2

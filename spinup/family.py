@@ -38,7 +38,7 @@ def kinds_of_model(settings: Mapping[str, Any]) -> list[str]:
 def kinds(env: EnvSource) -> list[str]:
     """Kinds of an environment for which an algorithm may have defaults: the class of the action space, such as Box,
     "images" or "vectors", and "goals" if it has goals. UserError if the environment cannot be made."""
-    made = make(env, exact=False)
+    made = make(env, num_agents(env), exact=False)
     try:
         images = len(observation_view(made.observation_space)[0]) == 3
         found = [type(made.action_space).__name__, "images" if images else "vectors"]

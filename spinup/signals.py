@@ -3,12 +3,14 @@ import contextlib
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 # SIGTERM comes from `kill`, schedulers and shutdowns; SIGHUP from a closed terminal. Windows has no SIGHUP.
 NAMES = {getattr(signal, name): said for name, said in (
     ("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGHUP")) if hasattr(signal, name)}
+GRACE = 15              # seconds
 last = 0                # the signal that ended a training run of this process
 
 
@@ -24,8 +26,20 @@ def exit_code() -> int:
     return 128 + (last or signal.SIGINT)
 
 
+def leave_to_first() -> None:
+    """In a worker process, leave these signals to the first process, which saves and then ends this one. SIGTERM ends
+    this process only after GRACE seconds: a shutdown sends it to all processes at once."""
+    for kind in NAMES.keys() - {signal.SIGTERM}:
+        signal.signal(kind, signal.SIG_IGN)
+    if hasattr(signal, "setitimer"):                                      # not on Windows
+        signal.signal(signal.SIGTERM, lambda *_: signal.setitimer(signal.ITIMER_REAL, GRACE))
+
+
 class Interruption:
     """A context in which the first of these signals sets `received`, and a second one raises KeyboardInterrupt.
+
+    Another kind of signal within a second is not a second one: a shutdown sends SIGTERM to a grid and to its runs, and
+    the grid then interrupts the runs.
 
     Python runs a signal handler only between two instructions of the main thread. During a long update, this may be
     minutes later. So the signal at once wakes another thread, which calls `say` with an announcement. If this context
@@ -36,7 +50,7 @@ class Interruption:
     """
 
     def __init__(self, say: Callable[[str], None]):
-        self.say, self.received, self.before = say, 0, {}
+        self.say, self.received, self.at, self.before = say, 0, 0.0, {}
         self.wake, self.told = None, None
 
     def __enter__(self) -> "Interruption":
@@ -58,9 +72,11 @@ class Interruption:
 
     def _note(self, number: int, _: Any) -> None:
         global last
-        if self.received:
+        if self.received and (number == self.received or time.monotonic() - self.at > 1):
             raise KeyboardInterrupt
-        self.received = last = number
+        if not self.received:
+            self.received, self.at = number, time.monotonic()
+            last = number
 
     def _acknowledge(self, told: socket.socket) -> None:
         with contextlib.suppress(OSError), told:

@@ -20,7 +20,7 @@ sys.modules["rfc3987_syntax"] = None    # jsonschema goes without: it would take
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")     # before torch is loaded: tests run side by side
 if "SPINUP_TEST_DEVICE" not in os.environ:
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")   # on any machine the same tests; `.ci/gpu tests` has those of GPUs
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")   # the same tests everywhere; `.ci/gpu tests` runs those of GPUs
 
 CLOCKS = ["steps_per_second", "wall_seconds"]                             # the columns of progress.csv that hold time
 CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "rollout_seconds", "tokens_per_second",

@@ -91,12 +91,37 @@ with Interruption(lambda words: say("told")):
 
 
 # Turned red by: a second signal that waits like the first.
-def test_a_second_signal_stops_at_once():
+@pytest.mark.parametrize(("later", "second"), [(0, signal.SIGTERM), (2, signal.SIGINT)])
+def test_a_second_signal_stops_at_once(later, second):
     from spinup.signals import Interruption
     with pytest.raises(KeyboardInterrupt), Interruption(lambda words: None) as interruption:
         signal.raise_signal(signal.SIGTERM)
         assert interruption.received == signal.SIGTERM
+        interruption.at -= later
+        signal.raise_signal(second)
+
+
+# Turned red by: a shutdown that a run takes for two signals, because its grid passes SIGTERM on as Ctrl-C.
+def test_another_signal_at_the_same_time_is_no_second_one():
+    from spinup.signals import Interruption
+    with Interruption(lambda words: None) as interruption:
+        signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
+    assert interruption.received == signal.SIGTERM
+
+
+# Turned red by: a worker that a shutdown ends before the first process has saved, or that never ends.
+def test_a_worker_outlives_sigterm_for_a_while():
+    program = ("import signal, time\nfrom spinup import signals\nsignals.GRACE = 0.5\nsignals.leave_to_first()\n"
+               "print('ready', flush=True)\ntime.sleep(20)")
+    worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout.readline() == "ready\n"
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        worker.send_signal(kind)
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.wait(0.2)
+    assert worker.wait(10) == -signal.SIGALRM
+    worker.stdout.close()
 
 
 # No file of more than 60 kB can be written, as if the disk were full.

@@ -212,8 +212,8 @@ assert advantage[4, 0] < 0
 # In a real task the agent knows neither $P$ nor $d$. It only has episodes. But the theorem is an
 # average over episodes. For each episode, compute the sum of
 # $\nabla \log \pi(a_t \mid s_t)\, \hat A_t$ over its steps, where $\hat A_t$ is an estimate of the
-# advantage. If the estimates of the advantage are unbiased, the expected value of this sum is
-# $\nabla J$. Four choices of $\hat A_t$ are common:
+# advantage. If the estimates are unbiased, up to a term that does not depend on the action $a_t$,
+# the expected value of this sum is $\nabla J$. Four choices of $\hat A_t$ are common:
 #
 # - **REINFORCE**: the return of the whole episode, including the rewards before step $t$.
 # - **Return-to-go**: only the rewards from step $t$ on. An action cannot change earlier rewards.

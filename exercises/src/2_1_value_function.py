@@ -53,7 +53,8 @@ def noise() -> str:
 
 
 def direction() -> str:
-    """Now average over infinitely many episodes. How does the untrained V change the gradient of the previous question?
+    """Now average over infinitely many episodes. The advantages are not normalised here. How does the untrained V
+    change the gradient of the previous question?
 
     a: the gradient has another direction: errors of V become errors of the gradient.
     b: not at all: the mean gradient is the same.

@@ -48,8 +48,9 @@ def q_values(net: nn.Module, obs: Tensor, act: Tensor) -> Tensor:
     # BEGIN SOLUTION
     # STUB: return net(torch.cat([obs, act], -1))
     # With the shape [B, 1] here, broadcasting with the reward [B] gives a target [B, B]: row i holds r_j + gamma Q'_i
-    # for all j. The mean squared error is then smallest if every Q is the mean of all targets. A batch of B = 1 would
-    # have hidden the bug, because its target is [1, 1]. nn.functional.mse_loss would have printed a warning.
+    # for all j. The mean squared error is then smallest if each Q is the mean of its row: the mean reward of the batch,
+    # plus gamma Q'_i. The own reward hardly counts, so in repeated updates all values approach one constant. A batch
+    # of B = 1 would have hidden the bug: its target is [1, 1]. nn.functional.mse_loss would have printed a warning.
     return net(torch.cat([obs, act], -1)).squeeze(-1)
     # END SOLUTION
 

@@ -66,5 +66,5 @@ def adapted_sigma(sigma: float, distance: float, target: float, factor: float) -
 if __name__ == "__main__":
     uniform, certain = torch.zeros(1, 2), torch.tensor([[0.0, 5.0]])
     print(policy_distance(uniform, certain), "should be 1.8136")
-    print(policy_distance(certain, uniform), "should be 0.6526: the two directions differ")
+    print(policy_distance(certain, uniform), "should be 0.6530: the two directions differ")
     print(adapted_sigma(0.1, 0.2, 0.5, 1.1), "should be 0.11")

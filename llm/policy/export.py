@@ -44,6 +44,9 @@ def save_adapters(folder: str | Path, model: Transformer, run: Path) -> None:
     if not is_adapted(model):
         raise UserError(f"{describe(run)} has no adapters; leave out --adapters")
     base = settings(run)[0] if (run / CONFIG).is_file() else read_run(run)["config"]["model"]
+    if (Path(base) / CONFIG).is_file():
+        raise UserError(f"{describe(run)} trained adapters on {base}, which holds adapters too; leave out --adapters "
+                        "to export the whole model")
     write_whole(folder, lambda new: write_adapters(new, model, base))
 
 

@@ -23,6 +23,10 @@ PLAIN = {"peft_type": ("LORA",), "use_dora": (False, None), "bias": ("none", Non
          "use_qalora": (False, None), "use_bdlora": (False, None)}
 
 
+# Initial values of adapters for which PEFT changes the weights below them when it loads them.
+SHIFTED = ("pissa", "olora", "corda", "loftq")
+
+
 def adapter_names(model: Transformer) -> dict[str, Tensor]:
     """Map PEFT's names to the adapters of a model, as views: A `[r, n_in]` and B `[n_out, r]` of each layer."""
     found = {}
@@ -49,7 +53,8 @@ def write_adapters(folder: Path, model: Transformer, base: str) -> None:
 def settings(folder: Path) -> tuple[str, int, float]:
     """Read the base model of adapters, their rank, and their alpha. Raise UserError for what is not supported."""
     config = read(folder / CONFIG)
-    for name, plain in PLAIN.items():
+    begun = str(config.get("init_lora_weights")).lower()
+    for name, plain in {**PLAIN, **({"init_lora_weights": (True,)} if begun.startswith(SHIFTED) else {})}.items():
         if config.get(name, plain[0]) not in plain:
             raise UserError(f"{folder / CONFIG} has {name} {config[name]!r}, which this library does not support; "
                             "merge the adapters into the model with PEFT, and use the merged model")

@@ -232,9 +232,11 @@ class HFTokenizer:
         return prompt, ids[len(prompt):size], own[len(prompt):size]
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer into a folder. Raise OSError if the disk is full."""
+        """Write the tokenizer, and its end tokens, into a folder. Raise OSError if the disk is full."""
         try:
             self.tokenizer.save_pretrained(folder)
+            ends = [self.end, *sorted(self.ends - {self.end})]
+            write_json(Path(folder) / "generation_config.json", {"eos_token_id": ends})
         except Exception as error:                            # the library raises a bare Exception
             if number := re.search(r"os error (\d+)", str(error)):
                 raise OSError(int(number[1]), os.strerror(int(number[1])).lower(), str(folder)) from None

@@ -1,32 +1,38 @@
 """The program of the sandbox, as a text. It is only data here; the trainer's process runs none of it.
 
 The program uses two processes. One holds the tests and the verdict, the other holds the answer. The tests query the
-answer through a pair of pipes. Plain data (numbers, texts, bytes, lists, tuples, sets, dicts, None) is sent as JSON.
-Any other object stays in the answer's process, and the test has a `Remote` for it.
+answer through a pair of pipes. Plain data (numbers, texts, bytes, lists, tuples, sets, dicts, None, and the Counter,
+OrderedDict, defaultdict and deque of `collections`) is sent as JSON. Any other object stays in the answer's process,
+and the test has a `Remote` for it.
 """
 
 CHILD = r"""
-import builtins, json, os, sys
+import builtins, collections, json, os, sys
 
 seconds, memory, free = float(sys.argv[1]), int(sys.argv[2]), set(sys.argv[3].split(","))
 refused = bytes.fromhex(sys.argv[4])                                    # a filter of system calls
 PLAIN = (type(None), bool, int, float, str)
-MADE = {kind.__name__: kind for kind in (list, tuple, set, frozenset, dict, bytes, bytearray)}
+MADE = {kind.__name__: kind for kind in (list, tuple, set, frozenset, dict, bytes, bytearray, collections.Counter,
+                                         collections.OrderedDict, collections.deque)}
 sys.set_int_max_str_digits(0)
 
 def pack(value, number):
     kind = type(value)
     if kind in PLAIN:
         return value
+    kind = dict if kind is collections.defaultdict else kind
     if kind in MADE.values():
-        return [kind.__name__, [pack(part, number) for part in (value.items() if kind is dict else value)]]
+        return [kind.__name__, [pack(part, number) for part in (value.items() if issubclass(kind, dict) else value)]]
     return ["object", number(value)]
 
 def unpack(value, find):
     if type(value) is not list:
         return value
     kind, parts = value
-    return find(parts) if kind == "object" else MADE[kind](unpack(part, find) for part in parts)
+    if kind == "object":
+        return find(parts)
+    made = [unpack(part, find) for part in parts]
+    return MADE[kind](dict(made) if kind == "Counter" else made)        # a Counter counts the parts of a list
 
 def limit_resources():
     for name, most, what in (("AS", memory, "memory"), ("FSIZE", 1 << 20, "the size of files"), ("NOFILE", 32, ""),
@@ -108,6 +114,7 @@ def serve(requests, replies):
 class Remote:
     def __init__(self, number):
         object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_told", False)                        # whether it may hold data of the test
     def __getattr__(self, name):
         return ask("get", self, name)
     def __call__(self, *args, **kwargs):
@@ -125,10 +132,21 @@ def forward(name, self, *args):
     return method(*args)
 
 # Only these operations ask the answer. It cannot influence others, such as a comparison with plain data.
-for name in ("setattr getitem setitem delitem len iter next enter exit str int float index abs neg add sub mul truediv "
-             "floordiv mod pow radd rsub rmul rtruediv matmul or and xor").split():
+for name in "setattr getitem setitem delitem len iter next enter exit str int float index".split():
     name = f"__{name}__"
     setattr(Remote, name, lambda self, *args, name=name: forward(name, self, *args))
+# The difference of the answer's object and an expected value must not become a number that the answer chooses.
+def calculate(name, self, *args):
+    result = forward(name, self, *args)
+    if self._told or any(type(x) is not Remote or x._told for x in args):
+        if type(result) is not Remote:
+            raise TypeError("an object of the answer can calculate with data of a test only to another object")
+        object.__setattr__(result, "_told", True)
+    return result
+for name in ("abs neg add sub mul truediv floordiv mod pow radd rsub rmul rtruediv rfloordiv rmod rpow matmul or and "
+             "xor").split():
+    name = f"__{name}__"
+    setattr(Remote, name, lambda self, *args, name=name: calculate(name, self, *args))
 for name in "eq ne lt le gt ge".split():
     name = f"__{name}__"
     setattr(Remote, name, lambda self, other, name=name: forward(name, self, other) if type(other) is Remote
@@ -167,8 +185,8 @@ def ask(*parts):
 def every(given):
     return [*given[0], *given[1].values()] if len(given) == 2 else []
 
-def said(error):
-    return getattr(error, "told", f"{type(error).__name__}: {error}")
+def said(error):                                                        # never empty, which means «passed»
+    return getattr(error, "told", f"{type(error).__name__}: {error}").strip() or type(error).__name__
 
 def tell(what, text):
     os.write(verdict, f"\n{token} {what} {' '.join(text.split())[:200]}\n".encode("utf-8", "replace"))

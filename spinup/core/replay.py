@@ -284,10 +284,10 @@ class Priorities:
         return {"sums": self.sums.copy(), "largest": self.largest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the priorities, also those of fewer slots: an extended run has more of them."""
-        sums = np.asarray(state["sums"])
+        """Restore the priorities, also those of fewer or more slots, after a change of length."""
+        priorities = np.split(np.asarray(state["sums"]), 2)[1][:self.leaves]
         self.sums[:] = 0
-        self.sums[self.leaves:self.leaves + len(sums) // 2] = sums[len(sums) // 2:]
+        self.sums[self.leaves:self.leaves + len(priorities)] = priorities
         level = self.leaves
         while level > 1:
             level >>= 1

@@ -46,9 +46,16 @@ class VectorAdapter(VectorEnv):
         self.name = name_of(env)
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
-        takes_list = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self.seed = copy_seeds(seed, env.num_envs) if takes_list else copy_seeds(seed, 1)[0]
+        self.seed = self._own(seed)
         self.ticket = env._spinup_ticket = object()                       # only the last adapter of an object has it
+
+    def _own(self, seed: int) -> list[int] | int:
+        takes_list = isinstance(self.env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        return copy_seeds(seed, self.num_envs) if takes_list else copy_seeds(seed, 1)[0]
+
+    def reseed(self, seed: int) -> None:
+        self.seed = self._own(seed)
+        self.reset()
 
     def _restarts_in_step(self) -> bool:
         """True if `env` resets copies itself; False if `_restarted` does. UserError if neither is possible."""

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium import Env, Wrapper
 
-from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError, nearest
 
 FRAMES = 4                                                                # per observation
@@ -91,8 +91,11 @@ class AtariVector(VectorEnv):
         self.observation_space, self.action_space = self.envs.single_observation_space, self.envs.single_action_space
         actions = self.envs.ale.get_action_set()
         self.fire = actions.index(Action.FIRE) if Action.FIRE in actions else None
-        self.seeds = np.array([np.random.SeedSequence((seed, i)).generate_state(1)[0] >> 1 for i in range(num_envs)],
-                              np.int64)                                   # the emulator takes 31 bits
+        self.seeds = own_seeds(seed, num_envs)
+
+    def reseed(self, seed: int) -> None:
+        self.seeds = own_seeds(seed, self.num_envs)
+        self.reset()
 
     def _reset(self) -> np.ndarray:
         obs, info = self.envs.reset(seed=self.seeds)
@@ -172,3 +175,8 @@ def fire_of(game: Env) -> int | None:
     """Return the number of the action FIRE, or None if a game does not have it."""
     meanings = game.unwrapped.get_action_meanings()
     return meanings.index("FIRE") if "FIRE" in meanings else None
+
+
+def own_seeds(seed: int, num_envs: int) -> np.ndarray:
+    """Return a seed for each copy, int64 `[N]`, of the 31 bits that the emulator takes."""
+    return np.array(copy_seeds(seed, num_envs), np.int64) >> 1

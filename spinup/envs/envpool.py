@@ -42,6 +42,7 @@ class EnvPoolVector(VectorAdapter):
     """
 
     why_not_saved = "EnvPool gives no access to its state"
+    shown_by = ()
 
     def __init__(self, env: str, num_envs: int, seed: int, **settings: Any):
         name = find_envpool_id(env).removeprefix(PREFIX)

@@ -84,6 +84,11 @@ class VectorEnv:
         except SystemExit as end:
             raise UserError(exited(end)) from end
 
+    def reseed(self, seed: int) -> None:
+        """Start new episodes in all copies, with seeds made from `seed`. NotImplementedError if it cannot be done."""
+        for i, own in enumerate(copy_seeds(seed, self.num_envs)):
+            self.restart(i, own)
+
     def check_restart(self) -> None:
         """Raise a UserError if `restart` is not supported."""
         if type(self)._restart is VectorEnv._restart:

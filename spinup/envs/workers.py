@@ -25,7 +25,7 @@ from spinup.envs.spaces import observation_view
 from spinup.envs.state import Unsaveable
 from spinup.envs.vector import Step, VectorEnv, copy_seeds, exited
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
-from spinup.signals import NAMES
+from spinup.signals import leave_to_first
 
 CLOSE_SECONDS = 5       # time for a worker to close its environments before it is killed
 GUARD = "in your script, put the training under `if __name__ == \"__main__\":`, because workers import the script"
@@ -161,8 +161,7 @@ def _end(processes: list[BaseProcess], pipes: list[Connection]) -> None:
 
 def _work(pipe: Connection) -> None:
     """Main function of a worker: create its copies, then run commands until the pipe is closed."""
-    for kind in NAMES.keys() - {signal.SIGTERM}:                          # the parent handles them and ends this one
-        signal.signal(kind, signal.SIG_IGN)
+    leave_to_first()
     threadpool_limits(1, "blas")                                          # the workers share the cores
     copies = Copies()
     with contextlib.suppress(OSError):                                    # the pipe was closed during a step

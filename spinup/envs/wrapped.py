@@ -7,7 +7,7 @@ class Wrapped(VectorEnv):
 
     def __init__(self, env: VectorEnv):
         super().__init__(env.num_envs)
-        self.env, self.action_space = env, env.action_space
+        self.env, self.action_space, self.shown_by = env, env.action_space, env.shown_by
 
     @property
     def can_save(self) -> bool:

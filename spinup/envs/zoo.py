@@ -199,6 +199,7 @@ class Agents(VectorEnv):
 
     can_save = False
     why_not_saved = "the state of PettingZoo's environments cannot be read"
+    shown_by = ()
 
     def __init__(self, env: str, num_envs: int, seed: int, **kwargs: Any):
         super().__init__(num_envs)

@@ -6,8 +6,8 @@ from gymnasium import Space
 
 from spinup.envs import make
 from spinup.envs.atari import protocol
-from spinup.envs.make import OURS, EnvSource
-from spinup.envs.spaces import observation_view
+from spinup.envs.make import OURS, EnvSource, find_id
+from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError, source_name
 from spinup.runs.policy import Policy
@@ -26,7 +26,7 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
     UserError if the policy does not fit the environment, or an episode does not end.
     """
     agents = num_agents(env)
-    copies = agents * max(1, min(episodes, 100 if env in OURS else 10) // agents)
+    copies = agents * max(1, min(episodes, 100 if isinstance(env, str) and find_id(env) in OURS else 10) // agents)
     envs = make(env, copies, UNSEEN + seed, exact=False, **settings_in(policy, env))
     copies = envs.num_envs                                                # a vector environment sets its own number
     try:
@@ -55,7 +55,9 @@ def settings_in(policy: Policy, env: EnvSource) -> dict[str, Any]:
 
 def check_fits(policy: Policy, observation_space: Space, action_space: Space, env: EnvSource) -> None:
     """UserError if the policy was trained with other observations or actions than those of `env`."""
-    if observation_view(observation_space)[:2] != (policy.shape, policy.dtype) or action_space != policy.action_space:
+    # As JSON, because a saved space has no data type: int32 actions are as good as int64.
+    same = space_to_json(action_space) == space_to_json(policy.action_space)
+    if observation_view(observation_space)[:2] != (policy.shape, policy.dtype) or not same:
         raise UserError(f"the policy was trained on {policy.observation_space} and {policy.action_space}, but "
                         f"{source_name(env)} has {observation_space} and {action_space}; choose the environment that "
                         "it was trained in")

@@ -73,9 +73,17 @@ def make_directory(directory: Path, resumed: bool, algorithm: str, subject: str,
             directory = free_directory(algorithm, subject, config)
 
 
-def lock(directory: Path) -> FileLock:
+def saved_at(directory: Path) -> int:
+    """Return the time of a run's checkpoint in nanoseconds; 0 without one."""
+    try:
+        return (directory / "checkpoint.pt").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def lock(directory: Path, seen: int | None = None) -> FileLock:
     """Lock the folder of a run. The system releases the lock whenever the process ends. UserError if another process
-    holds the lock or the folder is not writable."""
+    holds the lock or the folder is not writable, or if the checkpoint is not the one `seen`, of that time."""
     taken = FileLock(directory / ".lock", timeout=0)
     try:
         taken.acquire()
@@ -85,6 +93,9 @@ def lock(directory: Path) -> FileLock:
     except OSError as error:
         raise UserError(f"{describe(directory)} cannot be written to ({error.strerror.lower()}); copy the run to a "
                         "folder of your own, and resume it there") from None
+    if seen is not None and saved_at(directory) != seen:
+        taken.release()
+        raise UserError(f"another process has just trained in {describe(directory)}; type the same command again")
     return taken
 
 

@@ -55,7 +55,7 @@ class Policy:
 
     def act_batch(self, obs: np.ndarray, deterministic: bool = True) -> np.ndarray:
         """Return actions for N observations `[N, *shape]` of a `VectorEnv`, as its `step` needs them."""
-        params, dist = self.outputs(obs), self.module.dist
+        params, dist = self.outputs(np.asarray(obs, self.dtype)), self.module.dist
         act = dist.mode(params) if deterministic else dist.sample(params, dist.noise(self.rng, (len(obs),)))
         return dist.to_env(act)
 

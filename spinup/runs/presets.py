@@ -56,7 +56,8 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     kinds = [kind for kind in kinds if kind in algorithm.defaults]
     by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
     own = values if name.endswith(f" {algorithm.variant}") else {}         # such as "reverse dapo", of dapo
-    layers = {**by_kind, **values, **algorithm.settings, **own, **from_file, **given, subject: value}
+    layers = {**by_kind, **values, **algorithm.settings, **own, **from_file, **given,
+              subject: value if isinstance(value, str) and ":" in value else full}         # with its package
     said = [name, *(f"defaults for {algorithm.kinds[kind]}" for kind in kinds)]
     if name == "none" and preset == "auto":
         said += [f"--preset {near} is for a similar environment"

@@ -1,6 +1,7 @@
 """Training run on environments: it makes rows from episodes and saves the state of the environments."""
 import math
 from collections import deque
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,10 @@ class Run(Training):
         lost = "; its environments could not be saved, so it starts new episodes"
         if state["env"] or self.whole_episodes:
             lost = ""
+        if lost:
+            place = (self.config.seed, self.workers.rank, self.steps)
+            with suppress(NotImplementedError):                           # else the first episodes would come again
+                self.env.reseed(int(np.random.SeedSequence(place).generate_state(1)[0]))
         if self.replay is not None and lost:
             self.replay.begin_anew()
         if self.replay is not None and not self.replay_files.read(

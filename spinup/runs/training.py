@@ -65,9 +65,10 @@ class Training(Hooks):
         self.update = self.steps = self.rows = 0
         self.logged: dict[str, float] = {}
         self.earlier_seconds = 0.0                                        # training time in earlier processes
-        self.longer, self.stopped, self.state = False, False, None
+        self.longer, self.stopped, self.state, self.seen = False, False, None, 0
         if resume is not None:
             self.directory = find_run(Path(resume))
+            self.seen = folders.saved_at(self.directory)
             self.state = state_to_resume(self.directory, config)
             self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
         else:
@@ -102,7 +103,7 @@ class Training(Hooks):
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
             **self.describe_subject(), "versions": folders.versions(), "git": git_revision()}
         self._make_directory()
-        self.lock = folders.lock(self.directory)
+        self.lock = folders.lock(self.directory, self.seen)
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
         if not self.resumed:
             write_json(self.directory / "config.json", description)

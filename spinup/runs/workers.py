@@ -3,7 +3,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import time
 import traceback
@@ -22,7 +21,7 @@ from torch import Tensor
 from spinup.errors import EnvironmentFailure, UserError, WorkerError
 from spinup.runs import ranks
 from spinup.runs.config import RunConfig
-from spinup.signals import NAMES
+from spinup.signals import leave_to_first
 
 JOIN_SECONDS = 120      # to import the library and join
 WAIT_SECONDS = 1800     # for results of the other processes; then one is assumed to be stuck
@@ -171,8 +170,7 @@ def _trace(store: dist.TCPStore) -> str:
 
 def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,
           port: int) -> None:
-    for kind in NAMES.keys() - {signal.SIGTERM}:                          # the first process handles them
-        signal.signal(kind, signal.SIG_IGN)
+    leave_to_first()
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), PARENT: str(port)}
     try:
         train(cfg, resume)

@@ -1,6 +1,7 @@
 """Run of a grid in a process of this machine."""
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,8 +12,8 @@ from spinup.runs.config import RunConfig
 
 # On Linux, each run is forked from one process that has already imported these modules. So it starts seconds sooner.
 FORKED = sys.platform.startswith("linux")
-PRELOADED = ["torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium", "spinup.cli", "spinup.family",
-             "spinup.runs.flags", "spinup.runs.public", "spinup.runs.curve"]
+PRELOADED = ["torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium",
+             "spinup.cli", "spinup.family", "spinup.runs.flags", "spinup.runs.public", "spinup.runs.curve"]
 
 
 class Process:
@@ -62,5 +63,4 @@ def spinup(words: list[str], errors: str) -> None:
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)                # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)           # noqa: SIM115
     sys.argv = ["spinup", *words]
-    from spinup.cli import main
-    main(words)
+    runpy.run_module("spinup", run_name="__main__", alter_sys=True)

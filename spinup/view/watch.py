@@ -126,7 +126,9 @@ def play(player: Policy, game: Env, name: str, deterministic: bool, film: "Film 
     while True:
         if film is not None and film.wants(steps, over):
             with drawing(game, name):
-                film.add(game.render(), over)
+                # A `Single` has already begun the next episode.
+                film.add(film.last if over and isinstance(game, Single) and film.last is not None else game.render(),
+                         over)
         if over:
             return total, steps
         obs, reward, terminated, truncated, _ = game.step(player.act(obs, deterministic))
@@ -188,7 +190,7 @@ class Film:
         self.width, self.most = width, most
         self.stride = max(1, round(fps / GIF_FPS))
         self.delay = max(20, round(100 * self.stride / fps) * 10)          # ms; a GIF uses hundredths of a second
-        self.frames, self.delays, self.full = [], [], False
+        self.frames, self.delays, self.full, self.last = [], [], False, None
 
     def wants(self, step: int, last: bool) -> bool:
         """Return whether to take the frame after `step` steps; the last of an episode is always taken unless the GIF is
@@ -199,6 +201,7 @@ class Film:
     def add(self, frame: np.ndarray, last: bool) -> None:
         """Add an image `[H, W, 3]` of bytes; the last one of an episode is shown longer."""
         from PIL import Image
+        self.last = frame
         image = Image.fromarray(np.ascontiguousarray(frame))
         if image.width > self.width:
             size = self.width, round(image.height * self.width / image.width)

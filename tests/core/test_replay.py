@@ -368,6 +368,12 @@ def test_priorities_of_an_extended_run_keep_their_rows():
     np.testing.assert_array_equal(longer.sums, fresh.sums)
     assert longer.largest == fresh.largest
 
+    longer, short, fresh = Priorities(200, 0.7), Priorities(20, 0.7), Priorities(20, 0.7)          # and of a shortened
+    for priorities in (longer, fresh):
+        priorities.set(np.arange(20), np.linspace(0.1, 5, 20))
+    short.load_state_dict(longer.state_dict())
+    np.testing.assert_array_equal(short.sums, fresh.sums)
+
 
 # Turned red by: the sums or `largest` not in the state, or not copied.
 def test_priorities_go_on_from_their_state():

@@ -132,6 +132,21 @@ def test_a_trial_is_as_long_as_its_task_lasts():
         make("Bandits-5x10-v0", 4, 0, episodes=7)
 
 
+# Turned red by: an evaluation that demands another number of copies of a vector environment.
+def test_a_vector_environment_keeps_its_number_of_copies():
+    envs = make(gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="sync"), 2, 0, exact=False, episodes=1)
+    assert envs.num_envs == 4
+    envs.close()
+
+
+# Turned red by: advice to watch what cannot be drawn.
+@pytest.mark.parametrize(("env", "settings", "shown"), [
+    ("Bandits-5x10-v0", {"episodes": 10}, ()), ("Chain-20-v0", {}, ()), ("NoisyTV-v0", {}, ()),
+    ("RandomGraph-v0", {"episodes": 1}, ()), ("CartPole-v1", {"episodes": 2}, ("watch",))])
+def test_only_what_can_be_drawn_is_offered_for_watching(env, settings, shown):
+    assert make(env, 2, 0, **settings).shown_by == shown
+
+
 def test_actions_that_cannot_be_remembered_are_refused():
     envs = GymVectorEnv(lambda: Clock(Tuple([Discrete(2), Discrete(3)])), 1, 0)
     with pytest.raises(UserError, match="a policy with a memory cannot act in Tuple"):

@@ -81,7 +81,8 @@ def dice(tmp_path, monkeypatch):
     import dice_of_a_test
     yield dice_of_a_test.Dice
     assert not [child for child in psutil.Process().children(recursive=True)
-                if "spawn_main" in " ".join(child.cmdline())]            # closing leaves none behind
+                # Closing leaves none behind.
+                if child.status() != psutil.STATUS_ZOMBIE and "spawn_main" in " ".join(child.cmdline())]
 
 
 @pytest.fixture

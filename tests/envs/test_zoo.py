@@ -10,6 +10,8 @@ from spinup.envs import make
 from spinup.envs.games import random_move, see
 from spinup.envs.make import find_id
 from spinup.errors import UserError
+from spinup.registry import find
+from spinup.runs.presets import configure
 from spinup.view.evaluate import evaluate
 
 
@@ -136,6 +138,13 @@ def test_a_game_that_two_win_together_is_none_of_one_against_the_other():
 
 def test_an_id_may_leave_out_its_version():
     assert find_id("classic/chess") == "classic/chess-v6" and find_id("mpe/simple_spread") == "mpe/simple_spread-v3"
+
+
+# Turned red by: defaults for a kind of environment that are sought in an environment of one agent.
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo"])
+def test_several_agents_need_no_preset(algorithm):
+    config, said = configure(find(algorithm), {"env": "mpe/simple_tag", "num_envs": 8})
+    assert (config.env, config.num_envs, said.split(";")[0]) == ("mpe/simple_tag-v3", 8, "none")
 
 
 # Turned red by: an episode of a few agents counted for more than it was, rows that fit no copy.

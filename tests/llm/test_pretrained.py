@@ -132,6 +132,13 @@ def test_a_pretrained_model_has_defaults_of_its_own(method, folder):
     assert words.split()[0].strip(";") in ("reverse", "none") and small.lr > 1e-4 and small.held_out == 256
 
 
+# Turned red by: a value function that learns alone for longer than the preset trains.
+def test_vapo_has_a_preset_of_its_own_for_sentiment(folder):
+    cfg, words = configure(find("llm vapo"), {"task": "sentiment", "model": folder})
+    assert words.startswith("sentiment pretrained vapo")
+    assert (cfg.total_steps, cfg.value_warmup, cfg.prompts, cfg.samples, cfg.clip_high) == (8, 2, 8, 8, 0.28)
+
+
 # Turned red by: 1,024 responses of a real model at once, or 512 of its pairs to test on in each row.
 def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder, tmp_path, monkeypatch, capsys):
     at_once, sample = [], Run.sample

@@ -163,6 +163,14 @@ def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
     assert configure(algorithm, {"env": "CliffWalking-v1"})[0].epochs == 6
 
 
+# Turned red by: a short name that stays short, so that equal runs have two environments; a package that is lost.
+def test_the_full_id_is_stored(tmp_path, monkeypatch):
+    assert configure(PPO, {"env": "CartPole"})[0].env == "CartPole-v1"
+    (tmp_path / "module_of_a_config.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert configure(PPO, {"env": "module_of_a_config:CartPole-v1"})[0].env == "module_of_a_config:CartPole-v1"
+
+
 # Turned red by: a preset that turns a variant into another algorithm; a variant's own preset that does not count.
 @pytest.mark.parametrize(("name", "subject", "expected"), [
     ("double_dqn", {"env": "CartPole-v1"}, {"double": True, "update_every": 256}),

@@ -257,7 +257,7 @@ def interrupt_at(number: int, monkeypatch) -> None:
 
 
 # Turns red (tried): no sentence in `updates` where the checkpoint holds no environments (Keeper, which can be saved
-# again at its start).
+# again at its start); the episodes of the beginning once more.
 @pytest.mark.parametrize(("env", "why"), [
     ("LunarLander-v3", "LunarLander.world is a b2World"), ("Keeper-v0", "Keeper.thing is a object")])
 def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_so(env, why, cli, curve, monkeypatch,
@@ -268,9 +268,18 @@ def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_
     assert first.code == 130
     assert first.out.count(f"{env} cannot be saved ({why}): a resumed run starts new episodes") == 1
     assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["subject"]["env"] is None
+    began, reseed = [], VectorEnv.reseed
+
+    def spy(env_of_run, seed):
+        began.append(env_of_run.obs.copy())
+        reseed(env_of_run, seed)
+        began.append(env_of_run.obs.copy())
+
+    monkeypatch.setattr(VectorEnv, "reseed", spy)
     resumed = cli("resume", RUN)
     assert resumed.code == 0
     assert "; its environments could not be saved, so it starts new episodes\n" in resumed.out
+    assert len(began) == 2 and (env == "Keeper-v0" or (began[0] != began[1]).any())          # Keeper has one beginning
     steps = [int(row[1]) for row in curve(tmp_path / RUN)[1:]]
     assert steps == list(range(64, 1281, 64))
 

@@ -23,7 +23,7 @@ from spinup.algos.ppo import Config
 from spinup.envs import VectorEnv
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
-from spinup.runs.folders import free_directory, make_directory
+from spinup.runs.folders import free_directory, lock, make_directory, saved_at
 from spinup.runs.run import Result, Run
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
@@ -326,3 +326,21 @@ def test_two_runs_at_once_get_folders_of_their_own(tmp_path):
     assert make_directory(first, False, "ppo", "CartPole-v1", config) == first
     second = make_directory(other, False, "ppo", "CartPole-v1", replace(config, seed=2))
     assert second.parent.name == "ppo_CartPole-v1_2" and second.name == "ppo_CartPole-v1_2_s2"
+
+
+# Turned red by: a checkpoint that was loaded before another process saved a newer one.
+def test_a_folder_that_another_process_has_just_left_is_refused(tmp_path):
+    assert saved_at(tmp_path) == 0
+    lock(tmp_path, 0).release()
+    (tmp_path / "checkpoint.pt").write_bytes(b"newer")
+    with pytest.raises(UserError, match="another process has just trained in .*; type the same command again"):
+        lock(tmp_path, 0)
+    lock(tmp_path, saved_at(tmp_path)).release()
+
+
+# Turned red by: the call on the page about saving, with a list in place of an array.
+def test_a_policy_takes_a_list_of_observations(tmp_path):
+    policy = ppo("CartPole-v1", preset="none", total_steps=64, num_envs=2, rollout_steps=16, quiet=True,
+                 tensorboard=False, log_dir=str(tmp_path)).policy
+    observation = [0.0, 0.1, 0.0, -0.1]
+    assert policy.act_batch([observation]).tolist() == [policy.act(observation)]

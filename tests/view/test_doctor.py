@@ -39,7 +39,7 @@ def test_a_missing_package_is_a_problem(capsys, monkeypatch):
 def test_each_accelerator_has_to_train(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "accelerators", lambda: {"CUDA": [], "MPS": [torch.device("cpu")]})
-    assert module.devices()[1:] == [("CUDA", "missing", "no device; the CUDA path has not been run on this machine"),
+    assert module.devices()[1:] == [("CUDA", "missing", module.no_cuda(torch.version.cuda)),
                                     ("MPS", "ok", "cpu, a short training run works")]
     monkeypatch.setattr("spinup.algos.ppo.train", lambda *_: torch.zeros(2) @ torch.zeros(3))
     assert "training on cpu fails (RuntimeError: inconsistent tensor size" in module.devices()[2][2]

@@ -5,8 +5,9 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+import spinup
 from spinup.core.distributions import Categorical
 from spinup.core.networks import ActorCritic
 from spinup.envs import make
@@ -128,3 +129,24 @@ def test_refuses_what_cannot_be_played(monkeypatch):
     monkeypatch.setattr(played, "LONGEST", 100)
     with pytest.raises(UserError, match="an episode of Endless did not end within 100 steps"):
         evaluate(policy, Endless)
+
+
+class Small(gymnasium.Env):
+    """Has actions of 32 bits, which a saved space does not tell."""
+
+    observation_space, action_space = Box(-1, 1, (2,)), MultiDiscrete([3, 3], dtype=np.int32, start=[1, 1])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert 1 <= min(action) <= max(action) <= 3
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+# Turned red by: spaces that differ only in their data type, so that a run's own environment is refused.
+def test_a_loaded_policy_fits_its_own_environment(tmp_path):
+    run = spinup.ppo(Small, preset="none", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, quiet=True,
+                     tensorboard=False, log_dir=str(tmp_path)).directory
+    assert evaluate(spinup.load(run), Small, episodes=2).returns == [1.0, 1.0]

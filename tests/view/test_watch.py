@@ -1,4 +1,6 @@
 """Watching: what the GIF holds, what is printed, and what happens without a screen."""
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -35,6 +37,16 @@ class Painter(gymnasium.Env):
 
     def render(self):
         return np.full(self.shape, 30 * self.t, np.uint8)
+
+
+# Turned red by: the first picture of the next episode in place of the last one of this.
+def test_a_film_of_stacked_observations_ends_with_the_episode():
+    game, film = module.make_game(Painter, "rgb_array", frame_stack=2), Film(25)
+    rng = np.random.default_rng(0)
+    player = SimpleNamespace(act=lambda obs, deterministic: int(rng.integers(2)))
+    assert module.play(player, game, "Painter", True, film, 1) == (14.0, 7)
+    colours = [frame.convert("RGB").getpixel((0, 0))[0] for frame in film.frames]
+    assert colours == [*range(0, 200, 30), 180]
 
 
 class Blind(Painter):

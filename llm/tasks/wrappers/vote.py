@@ -42,7 +42,7 @@ class Vote(Wrapper):
     on: Literal["train", "test"] = "train"      # prompts to learn from; test: the held-out ones, as in the paper
     name = "vote"
     needs_right = True
-    fewest = 2
+    fewest = 3                                  # of two answers that differ, the first would be the majority
 
     def check(self, task: Task) -> None:
         if isinstance(task, Wrapper) and task.changes_prompt:

@@ -58,6 +58,7 @@ class Wrapper(Wrapped):
                             f"{type(self).__name__}(make_task({str(task)!r}))")
         self.check(task)
         Wrapped.__init__(self, task)
+        self.fewest = max(type(self).fewest, task.fewest)
         self.name = f"{self.name}-{task.name}"
 
     def check(self, task: Task) -> None:

@@ -23,6 +23,8 @@ class Chain(VectorEnv):
         taking the same action, which networks learn easily, does not solve the task.
     """
 
+    shown_by = ()
+
     def __init__(self, length: int, permuted: bool, num_envs: int, seed: int):
         super().__init__(num_envs)
         self.length, self.limit = length, length + 9

@@ -27,6 +27,8 @@ class RandomGraph(VectorEnv):
         distances: `[20]`, length of the shortest path to the goal.
     """
 
+    shown_by = ()
+
     def __init__(self, num_envs: int, seed: int, start: np.ndarray | None = None):
         super().__init__(num_envs)
         self.moves, self.distances = connected_graph()

@@ -33,6 +33,7 @@ class NoisyTV(Grid):
     """
 
     MEASURES = Grid.MEASURES | {"watching": "share of steps with the TV in view"}
+    shown_by = ()
 
     def __init__(self, num_envs: int, seed: int):
         super().__init__(13, 13, 200, num_envs, seed)

@@ -22,6 +22,8 @@ class Tasks(VectorEnv):
     Its episodes are those within a trial. After the last episode of a trial, all copies get new tasks at the same time.
     """
 
+    shown_by = ()
+
     def __init__(self, kind: type[Trials], sizes: tuple[int, ...], num_envs: int, seed: int):
         super().__init__(num_envs)
         self.trials = kind(num_envs, *sizes, "cpu", torch.Generator().manual_seed(copy_seeds(seed, 1)[0]))

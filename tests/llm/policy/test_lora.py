@@ -149,6 +149,7 @@ def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
 # Turned red by: a check left out.
 @pytest.mark.parametrize("change, says", [
     ({"use_dora": True}, "use_dora True, which this library does not support; merge the adapters"),
+    ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights 'pissa_niter_4', which this library does not support"),
     ({"modules_to_save": ["lm_head"]}, r"modules_to_save \['lm_head'\], which this library does not"),
     ({"rank_pattern": {"q_proj": 2}}, "has rank_pattern"), ({"peft_type": "IA3"}, "has peft_type 'IA3'"),
     ({"r": 0}, "lacks a base model, a rank r or lora_alpha"), ({"lora_alpha": "x"}, "lacks a base model"),

@@ -139,10 +139,14 @@ def test_a_response_is_decoded_up_to_its_end(made):
 
 # Turned red by: tokenizer.json saved alone, without the template.
 def test_saved_again_it_is_the_same(made, tmp_path):
-    tokenizer = load_tokenizer(made(template=QWEN, eos="<|endoftext|>", bos="<s>"))
+    folder = made(template=QWEN, eos="<|endoftext|>", bos="<s>")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [3, 0]}')            # only this file names them
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.ends >= {3, 0}
     tokenizer.save(tmp_path / "again")
     again = load_tokenizer(tmp_path / "again")
     assert again.prompt("2+2=") == tokenizer.prompt("2+2=") and again.end == tokenizer.end
+    assert again.ends == tokenizer.ends
     assert again.encode("<think> x") == tokenizer.encode("<think> x") and again.vocab_size == tokenizer.vocab_size
 
 

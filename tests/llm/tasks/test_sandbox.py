@@ -304,6 +304,26 @@ def test_the_verdict_is_not_the_answers(code, error):
     assert not verdict.solved and error in verdict.error and verdict.error
 
 
+# Turned red by: an error without a text, which would be a verdict without a complaint.
+def test_an_empty_error_is_no_pass():
+    forged = ("import os\ndef f(*a, **k):\n  while True:\n"
+              "    os.write(4, b'{\"error\": [], \"text\": \"\"}\\n')\n    os.read(3, 65536)\n")
+    assert judge(forged, ["f(1)", "assert f(2) == 4", "assert f(3) == 9"]).passed == 0
+    assert judge("def f(): raise ValueError", ["f()"]).passed == 0
+
+
+# Turned red by: an object of the answer that turns its difference to the expected value into 0.
+def test_an_answer_cannot_choose_its_distance_to_the_expected_value():
+    plain = "class A:\n  def __sub__(self, x): return 0.0\n  __rsub__ = __sub__\ndef f(x): return A()"
+    object_first = ("class A:\n  def __sub__(self, x): return self\n  __rsub__ = __sub__\n"
+                    "  def __abs__(self): return 0.0\ndef f(x): return A()")
+    tests = ["assert abs(f(2) - 3.14159) < 1e-6", "assert abs(9 - f(3)) < .01"]
+    assert [judge(code, tests).passed for code in (plain, object_first)] == [0, 0]
+    honest = "class V:\n  def __init__(self, *x): self.x = x\n  def __mul__(self, o):\n    return sum(" \
+             "a * b for a, b in zip(self.x, o.x)) if isinstance(o, V) else V(*(a * o for a in self.x))"
+    assert judge(honest, ["assert V(1, 2) * V(3, 4) == 11", "assert (V(1, 2) * 2).x == (2, 4)"]).solved
+
+
 # Turned red by: names of Python's own that the answer gives to the tests.
 def test_a_test_has_pythons_own_functions():
     forged = "import json\nf = lambda x: 0\nabs = lambda x: 0\nall = isinstance = lambda *a: True\n"
@@ -317,6 +337,10 @@ def test_a_test_has_pythons_own_functions():
 @pytest.mark.parametrize(("code", "test"), [
     ("def sort(a, *, b): a.sort(); b['x'] = {1}",
      "a, b = [2, 1], {}\nsort(a, b=b)\nassert (a, b) == ([1, 2], {'x': {1}})"),
+    ("from collections import *\ndef f(x): return Counter(x), OrderedDict(a=1), defaultdict(int, b=2), deque(x)",
+     "from collections import deque\nc, o, d, q = f('aab')\n"
+     "assert (c, o, d) == ({'a': 2, 'b': 1}, {'a': 1}, {'b': 2})\n"
+     "assert c.most_common(1) == [('a', 2)] and q == deque('aab') and f(c)[0] == c"),
     ("class Stack(list):\n  def push(self, x): self.append(x)",
      "s = Stack()\ns.push(3)\nassert s.pop() == 3 and not s"),
     ("class Solution:\n  def two(self, a): return (a, [b'x'], None, 1.5)",

@@ -20,6 +20,7 @@ from llm.tasks.wrappers.wrapper import Wrapper, groups
 from llm.warmup import check, identity, unwrapped
 from spinup.errors import UserError
 from spinup.registry import find
+from spinup.runs.presets import configure
 
 EVERY = ["vote:", "length:", "format,pattern=[0-9]+:", "hints:", "hints:length,coef=0.3:format,pattern=[0-9]+:",
          "length,adaptive=yes:vote:"]
@@ -290,8 +291,9 @@ def test_the_initial_policy_is_that_of_the_task():
 
 # Turned red by: a method of one response to a prompt that trains on votes; a state that each rank keeps for itself.
 @pytest.mark.parametrize(("settings", "words"), [
-    ({"task": "vote:addition", "samples": 1}, "compare the responses to one prompt; set --samples to 2 or more"),
-    ({"task": "length:vote:addition", "samples": 1}, "set --samples to 2 or more"),
+    ({"task": "vote:addition", "samples": 2}, "compare the responses to one prompt; set --samples to 3 or more"),
+    ({"task": "length:vote:addition", "samples": 2}, "set --samples to 3 or more"),
+    ({"task": "length:addition", "samples": 1}, "set --samples to 2 or more"),
     ({"task": "hints:addition", "workers": 2}, "one process must see them all in turn; leave out --workers, --lag"),
     ({"task": "length,adaptive=yes:addition", "lag": 1}, "leave out --workers, --lag and --engine")])
 def test_methods_that_do_not_fit_are_refused_before_anything_starts(settings, words, tmp_path):
@@ -299,6 +301,33 @@ def test_methods_that_do_not_fit_are_refused_before_anything_starts(settings, wo
     with pytest.raises(UserError, match=words):
         check(method.Config(**settings, log_dir=str(tmp_path), quiet=True))
     assert list(tmp_path.iterdir()) == []
+
+
+# Turned red by: a vote among the responses of a single perturbed policy, or of a greedy response; hints that fade once
+# for each perturbed policy; a majority of the two responses of a pair.
+@pytest.mark.parametrize(("method", "task", "words"), [
+    ("es", "vote:addition", "es rewards some responses apart from the others; choose another method, such as grpo"),
+    ("param_noise", "length:addition", "param_noise rewards some responses apart"),
+    ("param_noise", "hints:addition", "depend on earlier batches, and param_noise rewards some responses apart"),
+    ("remax", "vote:addition", "remax rewards some responses apart"),
+    ("dpo", "vote:addition", "compare the responses to one prompt; pairs have two; choose another task"),
+    ("reward_model", "vote:addition", "pairs have two; choose another task")])
+def test_methods_without_groups_are_refused(method, task, words, tmp_path):
+    config, _ = configure(find(f"llm {method}"), {"task": task, "log_dir": str(tmp_path), "quiet": True})
+    with pytest.raises(UserError, match=words):
+        check(config)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Turned red by: an initial policy that is kept although the file of the reward has changed.
+def test_the_file_of_a_reward_belongs_to_the_identity(tmp_path):
+    file = tmp_path / "share.py"
+    found = []
+    for content in ("def share(prompt, response):\n    return 1.0\n", "def share(prompt, response):\n    return 0.5\n"):
+        file.write_text(content)
+        cfg = LanguageConfig(task="addition", reward=f"{file}:share")
+        found.append(identity(cfg, make_task("addition")))
+    assert found[0] != found[1] and found[0][0] == "addition"
 
 
 # Turned red by: a wrapper of one's own that needs more than `shape`.
