@@ -11,7 +11,6 @@ import pytest
 import spinup
 from spinup import registry
 from spinup.errors import UserError
-from spinup.view import process
 
 TESTS = Path(__file__).parent
 EXAMPLE = TESTS / "outside" / "my_a2c.py"
@@ -34,8 +33,7 @@ def outside(monkeypatch, tmp_path):
 
 
 # Turned red by: a command that knows the algorithms of this library only; a name that is cut at its first dot.
-def test_a_module_by_its_dotted_name_in_every_command(cli, outside, fork_python):
-    fork_python(process)
+def test_a_module_by_its_dotted_name_in_every_command(cli, outside):
     run = Path("runs", "outside.my_a2c_CartPole-v1_1")
     assert cli("outside.my_a2c", *TINY, "--total-steps", "512").code == 0
     assert json.loads(next(run.glob("*/config.json")).read_text())["algorithm"] == "outside.my_a2c"

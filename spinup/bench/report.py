@@ -80,13 +80,13 @@ def introduction(runs: Sequence[Trained], others: int, groups: Groups) -> str:
         "an evaluation of its final policy")
     by_training = "R100, the mean return of its last 100 training episodes" if agents else (
         "the last value of its measure in training")
-    why = "because not all runs there have been evaluated"
     if len(tested) == len(groups):
         result = f"The result of a run is {by_test}."
     elif not tested:
         result = f"The result of a run is {by_training}, because not all runs have been evaluated."
     else:
-        result = f"The result of a run is {by_test}, in {', '.join(tested)}. Elsewhere it is {by_training}, {why}."
+        result = (f"The result of a run is {by_test}, in {', '.join(tested)}. Elsewhere it is {by_training}, "
+                  "because not all runs there have been evaluated.")
     left = f" Unfinished or repeated runs, which are left out: {others}." if others else ""
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "

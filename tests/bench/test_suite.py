@@ -14,7 +14,6 @@ from spinup.registry import algorithms
 from spinup.registry import serving as declared
 from spinup.runs.files import read_json
 from spinup.runs.offline import OfflineConfig
-from spinup.view import process as view_process
 from spinup.view.grid import Grid
 
 SMALL = {"seeds": [1], "envs": ["CartPole-v1"], "algos": ["ppo"], "total_steps": 1024}
@@ -57,8 +56,7 @@ def test_a_suite_states_steps_and_scores(name):
         assert set(about) == {"steps", "low", "high"} and about["low"] < about["high"] and about["steps"] >= 1, env
 
 
-def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, capsys, fork_python):
-    fork_python(view_process)
+def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, capsys):
     assert suite("classic", **SMALL, log_dir=folder) == 0
     out = capsys.readouterr().out
     assert "1/1 runs" in out and f"type: spinup bench report {folder}" in out
@@ -193,8 +191,7 @@ def test_the_command_line_reaches_the_suite(cli, monkeypatch):
 
 
 # Turned red by: a result of the evaluation that includes a path of the machine that made it.
-def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path, fork_python):
-    fork_python(view_process)
+def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path):
     assert suite("classic", **SMALL, log_dir=folder) == 0                 # nothing, if another test has trained it
     assert json.loads((of(folder) / EVALUATION).read_text())["directory"] == "ppo_CartPole-v1_s1"
     copy = shutil.copytree(folder, tmp_path / "elsewhere")

@@ -24,7 +24,6 @@ from spinup.registry import algorithms
 from spinup.runs.config import Range, comments, flag, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.runs.log import read_progress
-from spinup.view import process
 from spinup.view.statistics import mean_interval
 
 RUN = Path("runs/x/x_s1")
@@ -563,8 +562,7 @@ def test_plot_names_the_measure_of_each_run(learned, cli):
 
 
 # Turned red by: "llm dr_grpo" handed to the command line as one word.
-def test_a_grid_runs_every_seed_and_then_nothing(fork_python, cli, files, beginner, tmp_path):
-    fork_python(process)
+def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path):
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
              "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
     done = cli(*words)

@@ -339,12 +339,12 @@ gymnasium.register("Broken-v7", Broken)
 # Turns red (tried): cli.py without `sys.path.append("")`, for the console script has no folder of the user's there, and
 # neither has a forked process.
 def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
-    (tmp_path / "mine.py").write_text(BROKEN)
-    done = start("ppo", "--env", "mine:Broken-v7", *TINY).end()
+    (tmp_path / "broken_of_a_test.py").write_text(BROKEN)                 # other tests have a module `mine`
+    done = start("ppo", "--env", "broken_of_a_test:Broken-v7", *TINY).end()
     assert done.code == 1
     assert done.err.startswith("spinup: Broken-v7 raised ZeroDivisionError: the user's own mistake, at step ")
     assert done.err.endswith("ZeroDivisionError: the user's own mistake\n")
-    assert 'mine.py", line 11, in step' in done.err
+    assert 'broken_of_a_test.py", line 11, in step' in done.err
     result = read_json(tmp_path / RUN / "result.json")
     assert result["status"] == "failed" and result["steps"] == 256
     assert torch.load(tmp_path / RUN / "checkpoint.pt", weights_only=True)["steps"] == 256

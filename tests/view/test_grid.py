@@ -80,9 +80,8 @@ def test_a_folder_of_other_settings_is_neither_skipped_nor_resumed(tmp_path):
         check_job(job("vpg"), check(job().flags))
 
 
-def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path, monkeypatch, capsys):
+def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch, capsys):
     """Of four runs one is finished, one was begun, one is new and one fails."""
-    fork_python(process)
     settings = {**SMALL, "gamma": ["0.7", "0.8", "0.9", "2"], "seed": ["5"], "total-steps": ["2_000"],
                 "log-dir": [str(tmp_path)], "exp-name": ["x"]}
 
@@ -152,7 +151,10 @@ def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between
     assert summary("x", jobs)[3] == between
 
 
-def test_an_interrupted_grid_saves_and_the_same_command_ends_it(fork_python, tmp_path, monkeypatch, capsys):
+# Turned red by: a run that is not interrupted as Ctrl-C does it, in a new interpreter or in a forked process.
+@pytest.mark.parametrize("forked", [False, process.FORKED])
+def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(process, "FORKED", forked)
     settings = {**SMALL, "seed": ["1", "2"], "total-steps": ["5_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
     again = partial(grid, "ppo", settings, workers=1, check=check)
     look_at = Grid.look_at
@@ -171,7 +173,7 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(fork_python, tmp
     assert (first / "checkpoint.pt").exists() and not second.exists()
     assert "the same command resumes them" in capsys.readouterr().out
 
-    fork_python(process)                                                  # the first one began with an interpreter
+    monkeypatch.setattr(process, "FORKED", process.sys.platform.startswith("linux"))
     monkeypatch.setattr(Grid, "look_at", look_at)
     settings["seed"] = ["1"]
     assert again() == 0
