@@ -153,7 +153,7 @@ def check_groups(cfg: LanguageConfig, task: Task) -> None:
     samples = getattr(cfg, "samples", 0)
     each = samples or (2 if isinstance(cfg, PreferenceConfig) else task.fewest)            # fixed pairs without samples
     if each < task.fewest:
-        advice = f"set --samples to {task.fewest} or more" if samples else "pairs have two; choose another task"
+        advice = f"set --samples to {task.fewest} or more" if samples else "a pair has two; choose another task"
         raise UserError(f"the rewards of {task.name} compare the responses to one prompt; {advice}")
     if stateful(task) and (ranks.wanted(cfg.workers) > 1 or cfg.off_policy):
         raise UserError(f"the rewards or prompts of {task.name} depend on earlier responses, so one process must see "

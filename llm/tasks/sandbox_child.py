@@ -140,7 +140,7 @@ def calculate(name, self, *args):
     result = forward(name, self, *args)
     if self._told or any(type(x) is not Remote or x._told for x in args):
         if type(result) is not Remote:
-            raise TypeError("an object of the answer can calculate with data of a test only to another object")
+            raise TypeError("an object of the answer must not turn data of a test into plain data")
         object.__setattr__(result, "_told", True)
     return result
 for name in ("abs neg add sub mul truediv floordiv mod pow radd rsub rmul rtruediv rfloordiv rmod rpow matmul or and "

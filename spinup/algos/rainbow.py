@@ -219,7 +219,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     if not policy.support.cpu().equal(torch.linspace(cfg.v_min, cfg.v_max, cfg.atoms)):  # --init
-        raise UserError("--init: --v-min and --v-max must be those of that run")
+        low, high = policy.support[0], policy.support[-1]
+        raise UserError(f"type --v-min {low:g} --v-max {high:g}, as in the run of --init")
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1.5e-4,

@@ -102,7 +102,8 @@ def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str,
             banded(axes, share, over_steps, found, label, styles[label])
         axes.set(title="Sample efficiency", xlabel="steps, in % of the longest run", ylabel="IQM of training returns")
         axes.set_xlim(0, 100)
-        return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training")
+        return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training. "
+                       "A run that has ended keeps its last value")
 
 
 def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these: tuple[float, float],

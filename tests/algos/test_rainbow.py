@@ -114,7 +114,7 @@ def test_another_support_than_that_of_the_initial_run_is_refused(tmp_path):
              "tensorboard": False, "threads": 1, "log_dir": str(tmp_path)}
     first = spinup.rainbow("CartPole-v1", v_min=0, v_max=50, exp_name="first", **given).directory
     assert spinup.rainbow("CartPole-v1", v_min=0, v_max=50, init=str(first), exp_name="b", **given).status == "finished"
-    with pytest.raises(UserError, match="--v-max must be those of that run"):
+    with pytest.raises(UserError, match="type --v-min 0 --v-max 50, as in the run of --init"):
         spinup.rainbow("CartPole-v1", v_min=0, v_max=60, init=str(first), exp_name="c", **given)
     assert not (tmp_path / "c").exists()
 

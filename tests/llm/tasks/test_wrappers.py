@@ -310,8 +310,8 @@ def test_methods_that_do_not_fit_are_refused_before_anything_starts(settings, wo
     ("param_noise", "length:addition", "param_noise rewards some responses apart"),
     ("param_noise", "hints:addition", "depend on earlier batches, and param_noise rewards some responses apart"),
     ("remax", "vote:addition", "remax rewards some responses apart"),
-    ("dpo", "vote:addition", "compare the responses to one prompt; pairs have two; choose another task"),
-    ("reward_model", "vote:addition", "pairs have two; choose another task")])
+    ("dpo", "vote:addition", "compare the responses to one prompt; a pair has two; choose another task"),
+    ("reward_model", "vote:addition", "a pair has two; choose another task")])
 def test_methods_without_groups_are_refused(method, task, words, tmp_path):
     config, _ = configure(find(f"llm {method}"), {"task": task, "log_dir": str(tmp_path), "quiet": True})
     with pytest.raises(UserError, match=words):
