@@ -38,8 +38,8 @@ def leave_to_first() -> None:
 class Interruption:
     """A context in which the first of these signals sets `received`, and a second one raises KeyboardInterrupt.
 
-    Another kind of signal within a second is not a second one: a shutdown sends SIGTERM to a grid and to its runs, and
-    the grid then interrupts the runs.
+    A different signal within one second of the first is ignored. For example, a shutdown sends SIGTERM to a grid and to
+    its runs, and the grid then also sends SIGINT to the runs.
 
     Python runs a signal handler only between two instructions of the main thread. During a long update, this may be
     minutes later. So the signal at once wakes another thread, which calls `say` with an announcement. If this context

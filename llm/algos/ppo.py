@@ -205,7 +205,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             adv, targets = gae(*episode, gamma=1.0, lam=lam, mask=mask)
             if cfg.lam_value != cfg.lam or cfg.alpha:
                 targets = gae(*episode, gamma=1.0, lam=cfg.lam_value, mask=mask)[1]
-            if cfg.kl_target and update >= cfg.value_warmup:      # before, the policy stands still
+            if cfg.kl_target and update >= cfg.value_warmup:      # before, the policy is frozen
                 price.coef.copy_(adapted(price.coef, kl.sum(1).mean(), cfg.kl_target))
 
             # Update policy and value function together, in minibatches.

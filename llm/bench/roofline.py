@@ -35,7 +35,7 @@ SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6,
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
 # Bytes per second, and FLOP/s of dense bf16, from the manufacturers. The first key in the device's name is used.
 PEAKS = {"H200": (4.8e12, 989e12), "H100": (3.35e12, 989e12), "A100": (2.0e12, 312e12), "4090": (1.01e12, 165e12)}
-OTHERS = ("GH200", "H100 PCIe", "H100 NVL", "A100-SXM4-40GB", "A100-PCIE")            # have other peaks: measured
+OTHERS = ("GH200", "H100 PCIe", "H100 NVL", "A100-SXM4-40GB", "A100-PCIE")            # not the peaks above: measured
 BATCHES = {"cuda": (1, 8, 64, 256, 1024), "cpu": (1, 8, 64, 256)}
 CONTEXT, NEW = 512, 64                  # mean context of a step, in tokens; number of timed steps
 ROWS = {"cuda": (16, 512), "cpu": (16, 256)}              # responses of a training step, and tokens of each
@@ -136,7 +136,7 @@ def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
         return measured(*arguments)
     except torch.OutOfMemoryError:
         return None
-    except UserError as error:                                            # a run turns it into one
+    except UserError as error:                                            # a run raises it for OutOfMemoryError
         if not isinstance(error.__cause__ or error.__context__, torch.OutOfMemoryError):
             raise
         return None

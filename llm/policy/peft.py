@@ -23,7 +23,7 @@ PLAIN = {"peft_type": ("LORA",), "use_dora": (False, None), "bias": ("none", Non
          "use_qalora": (False, None), "use_bdlora": (False, None)}
 
 
-# Initial values of adapters for which PEFT changes the weights below them when it loads them.
+# Initialisations of adapters with which PEFT also changes the base weights when it loads the adapters.
 SHIFTED = ("pissa", "olora", "corda", "loftq")
 
 

@@ -92,7 +92,8 @@ def measured(directory: Path, measure: str) -> float | None:
 def grouped(runs: Sequence[Trained]) -> Groups:
     """Return the runs by environment and label, in the order of the registry. The label is the algorithm. If an
     environment has runs of an algorithm with different settings, the label names these settings too. Runs in one
-    environment with different measures or units of a step are not compared: the environment's name then has both."""
+    environment with different measures or units of a step are kept apart: the names of their groups then include the
+    measure and the unit."""
     groups: Groups = {}
     known = [algorithm.name for family in FAMILIES for algorithm in algorithms(family).values()]
     order = sorted({run.curves.algorithm for run in runs}, key=lambda name: (

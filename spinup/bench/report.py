@@ -175,7 +175,8 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     page.heading("Definitions")
     page.text("Normalised scores: 0 and 1 are these results. " + "; ".join(
         "{}: {} and {}".format(env, *map(number, limits(here))) for env, here in groups.items())
-        + ". In environments without a suite, they are the lowest and the highest result of a run here.")
+        + ". In environments without a suite, they are the lowest and the highest result of a run here. "
+              "For the accuracy of a reward model, they are 0 and 1.")
     page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
               f"the performance profile (the share of runs above a score) and the probability of improvement are "
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "

@@ -85,7 +85,8 @@ class VectorEnv:
             raise UserError(exited(end)) from end
 
     def reseed(self, seed: int) -> None:
-        """Start new episodes in all copies, with seeds made from `seed`. NotImplementedError if it cannot be done."""
+        """Start new episodes in all copies, with seeds made from `seed`. NotImplementedError if it cannot be done.
+        EnvPool's environments keep the seeds of their constructor."""
         for i, own in enumerate(copy_seeds(seed, self.num_envs)):
             self.restart(i, own)
 

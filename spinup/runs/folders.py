@@ -83,7 +83,8 @@ def saved_at(directory: Path) -> int:
 
 def lock(directory: Path, seen: int | None = None) -> FileLock:
     """Lock the folder of a run. The system releases the lock whenever the process ends. UserError if another process
-    holds the lock or the folder is not writable, or if the checkpoint is not the one `seen`, of that time."""
+    holds the lock, if the folder is not writable, or if the checkpoint has another time than `seen`, which
+    `saved_at` returned; None: any time."""
     taken = FileLock(directory / ".lock", timeout=0)
     try:
         taken.acquire()

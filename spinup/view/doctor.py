@@ -156,7 +156,7 @@ def no_cuda(built: str | None) -> str:
     """Return why torch sees no CUDA device, and what to do on a machine with one. built: torch's version of CUDA."""
     if built is None:
         return "this is torch's build for CPUs; for an NVIDIA GPU install another: https://pytorch.org/get-started"
-    return f"no device; if there is an NVIDIA GPU, type nvidia-smi: its driver must support CUDA {built}"
+    return f"no device; if there is an NVIDIA GPU, type nvidia-smi and check that the driver supports CUDA {built}"
 
 
 def graphics() -> list[str]:

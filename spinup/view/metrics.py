@@ -35,7 +35,8 @@ METRICS = {
     "q": "mean Q-value of the last batch; compare it with the returns to detect overestimation",
     "error": "mean absolute TD error",
     "epsilon": "share of random actions",
-    "q_loss": "loss of the critics, summed over the critics: the squared error, or the Huber loss for discrete actions",
+    "q_loss": "squared error of the critics, summed over the critics; in param_noise with discrete actions, the Huber "
+              "loss",
     "q_grad_norm": "gradient norm of the critics",
     "pi_loss": "actor loss: minus the Q-value of its actions; in SAC plus the temperature times their log-probability, "
                "and the loss of the temperature; in DDPG, TD3 and HER plus the saturation penalty",

@@ -55,7 +55,7 @@ class Process:
 
 def spinup(words: list[str], errors: str) -> None:
     """Do in a forked process what `python -m spinup WORDS` does. Its errors go to a file, its output nowhere."""
-    os.setpgid(0, 0)                                                      # see above
+    os.setpgid(0, 0)                                                      # Ctrl-C in a terminal reaches it only once
     for descriptor, path in enumerate((os.devnull, os.devnull, errors)):
         file = os.open(path, os.O_RDWR)
         os.dup2(file, descriptor)
