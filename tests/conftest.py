@@ -153,6 +153,22 @@ class Started(Process):
         return self.process.wait(timeout)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`pytest` alone leaves out the long tests. A file or a folder that is named is tested whole."""
+    config.addinivalue_line("markers", "long(*cases): more than about two seconds; of a parametrised test, these cases")
+    if config.args_source is config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = "not long"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave `long("case", ...)` only at the cases that it names."""
+    for item in items:
+        for mark in item.iter_markers("long"):
+            if mark.args and item.callspec.id not in mark.args:
+                item.own_markers.remove(mark)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     """Tests run side by side: with more, the threads of each would wait for those of the other."""

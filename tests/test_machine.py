@@ -38,6 +38,7 @@ def test_cores_are_those_of_this_process():
 
 
 # Torch's library of threads itself says what it has read. Turned red by: a variable that is set after torch is loaded.
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has another library of threads")
 def test_threads_of_torch_soon_fall_asleep():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}

@@ -24,6 +24,7 @@ assert cli.run("rl2 --env Bandits-5x10-v0 --preset none --episodes 10 --num-envs
 
 
 # Turned red by: a package of the list that is imported where a small language model or a bandit does not need it.
+@pytest.mark.long
 def test_language_models_and_bandits_train_with_four_small_packages(tmp_path):
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -32,6 +33,7 @@ def test_language_models_and_bandits_train_with_four_small_packages(tmp_path):
 
 
 # Turned red by: gymnasium and the others imported by `import llm`, its sampler, or the help.
+@pytest.mark.long
 def test_the_model_and_the_sampler_need_torch_alone():
     program = (f"import sys; sys.modules.update(dict.fromkeys({ABSENT + PURE!r})); import llm, spinup, "
                "llm.policy.generate, llm.policy.score, llm.cli; llm.cli.run([])")

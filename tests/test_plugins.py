@@ -33,6 +33,7 @@ def outside(monkeypatch, tmp_path):
 
 
 # Turned red by: a command that knows the algorithms of this library only; a name that is cut at its first dot.
+@pytest.mark.long
 def test_a_module_by_its_dotted_name_in_every_command(cli, outside):
     run = Path("runs", "outside.my_a2c_CartPole-v1_1")
     assert cli("outside.my_a2c", *TINY, "--total-steps", "512").code == 0

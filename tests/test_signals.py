@@ -146,6 +146,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, start, 
     assert not list((tmp_path / "runs/x/x_s1").glob(".*.tmp"))
 
 
+@pytest.mark.long("words1-0")
 @pytest.mark.parametrize(("words", "code"), [(["algos"], 2), (["ppo", *TINY, "--total-steps", "128"], 0)])
 def test_an_output_on_a_full_disk(tmp_path, words, code):
     if not Path("/dev/full").exists():
@@ -158,6 +159,7 @@ def test_an_output_on_a_full_disk(tmp_path, words, code):
 
 
 # Turned red by: a broken pipe, or no output at all, that ends a training.
+@pytest.mark.long
 def test_a_training_goes_on_without_its_output(tmp_path, start):
     words = ["ppo", *TINY, "--total-steps", "256", "--exp-name"]
     process = subprocess.Popen([sys.executable, "-m", "spinup", *words, "a"], cwd=tmp_path, stdout=subprocess.PIPE,
@@ -170,6 +172,7 @@ def test_a_training_goes_on_without_its_output(tmp_path, start):
         assert "finished" in (tmp_path / f"runs/{name}/{name}_s1/result.json").read_text()
 
 
+@pytest.mark.long
 def test_a_locale_without_accents(tmp_path):
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
     named = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--log-dir", "été",

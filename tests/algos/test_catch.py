@@ -38,6 +38,7 @@ class Catch(gymnasium.Env):
 
 
 # A policy that does not look gets 1/6, one that always walks to the same column about as much.
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", SETTINGS, ids=lambda a: a.__name__.rpartition(".")[2])
 def test_catching_a_ball_is_learned_from_pixels(algorithm, tmp_path):
     result = algorithm.train(algorithm.Config(env=Catch, threads=1, log_dir=tmp_path.as_posix(), quiet=True,

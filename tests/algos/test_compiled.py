@@ -17,6 +17,7 @@ def settings(monkeypatch, tmp_path):
 
 
 # Turned red by: the weights as they were when the optimiser was made.
+@pytest.mark.long
 def test_parameter_noise_perturbs_what_was_learned(settings, monkeypatch):
     put, seen = NumpyMLPs.put, []
     monkeypatch.setattr(NumpyMLPs, "put", lambda self, i, theta: (seen.append(np.array(theta)), put(self, i, theta)))

@@ -87,6 +87,7 @@ def test_icm_features_are_learned_to_tell_actions_alone():
 
 
 # Turned red by: nothing that keeps what the agent cannot influence out of the features.
+@pytest.mark.long
 def test_a_noisy_part_of_the_world_bores_icm_and_holds_the_prediction_of_pixels():
     def batch(n: int = 256):
         obs, act = torch.randn(n, 6), torch.randint(2, (n,))
@@ -185,6 +186,7 @@ def test_with_no_weight_rewards_change_nothing(tmp_path):
 
 
 # Turned red by: the bonus' networks, or the scales of what they see and pay, not in the checkpoint.
+@pytest.mark.long("rnd")
 @pytest.mark.parametrize("kind", ["rnd", "inverse"])
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, few_rows, killed, cli, curve, tmp_path):
     words = ["curiosity", "--preset", "none", "--exp-name", "x", "--total-steps", 2560, "--num-envs", 4,

@@ -167,6 +167,7 @@ class Aim(gymnasium.Env):
 
 # Turned red by: a critic that bootstraps beyond the end (it would value all by 1 / (1 - gamma) as much); nearly
 # anything else.
+@pytest.mark.long("sac", "td3")
 @each
 def test_they_find_the_best_action_and_know_what_each_is_worth(name, tmp_path):
     algorithm = import_module(f"spinup.algos.{name}")

@@ -141,6 +141,7 @@ def test_acting_computes_what_learning_scores(box):
 
 
 # Turned red by: a loss that does not read the return-to-go, or with the wrong sign; a request that is not passed on.
+@pytest.mark.long("False")
 @pytest.mark.parametrize("box", [False, True])
 def test_it_reaches_the_return_that_is_requested(box, tmp_path):
     def env():

@@ -36,6 +36,7 @@ class WithoutFloat64(TorchFunctionMode):
 
 
 # Turned red by: statistics that move with the policy; rewards, noise or weights of a replay left in float64.
+@pytest.mark.long("ppo")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_training_sends_no_float64_to_its_device(name, tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.runs.run.find_device", lambda *_, **__: FAKE)

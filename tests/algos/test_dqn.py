@@ -66,6 +66,7 @@ def test_double_does_not_take_luck_for_worth():
 
 
 # Wang et al. 2016, sec. 4.1. Turned red by: a duel that is not one, as Q = A alone, or V added to nothing.
+@pytest.mark.long
 def test_dueling_learns_of_every_action_from_each_and_the_more_there_are_the_more_so():
     few, many = ([error_of_evaluation(dueling, n) for dueling in (False, True)] for n in (5, 20))
     assert few[1] < few[0] / 2 and many[1] < many[0] / 6                  # .015 and .004; .09 and .005

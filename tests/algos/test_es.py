@@ -44,6 +44,7 @@ def test_ranks_are_centred_and_equals_share_them():
 
 
 # Turned red by: minus for plus; no 2, n or sigma below the line; the noise of another seed than the one that played.
+@pytest.mark.long
 def test_the_estimate_is_the_gradient_of_what_was_scored():
     theta, slope = torch.randn(2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     seeds = np.arange(20_000)
@@ -128,6 +129,7 @@ def test_each_policy_plays_its_own_episode_whoever_plays_beside_it(copies):
 
 # Turned red by: statistics, ranks or steps of this process's share only; shares in another order; a share of no policy;
 # a first policy that depends on the process. What is told does not grow with the network.
+@pytest.mark.long
 def test_the_number_of_processes_changes_no_digit(fork_workers, tmp_path, curve, monkeypatch):
     met, together = [], Workers.together
     monkeypatch.setattr(Workers, "together", lambda self, *rest: met.append(self) or together(self, *rest))
@@ -141,6 +143,7 @@ def test_the_number_of_processes_changes_no_digit(fork_workers, tmp_path, curve,
 
 
 # Turned red by: an Adam that begins anew, a normaliser not kept; rows or steps of the update that was under way.
+@pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 12_000, "--pairs", 4, "--normalise-obs",
              "--checkpoint-steps", 1200]
@@ -164,6 +167,7 @@ def children(pid: int) -> list[int]:
 
 
 # Turned red by: a share that waits for who is no more; a traceback; a follower that outlives the first process.
+@pytest.mark.long
 def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start, forking, rows, wait_for, cli, curve,
                                                                          tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 40_000, "--pairs", 4, "--workers", 2,
@@ -187,6 +191,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start,
 
 
 # Turned red by: every process of torchrun keeping a run, or printing; another number of them than torchrun's.
+@pytest.mark.long
 def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 2000]
     done = start("--nproc-per-node", 2, "-m", "spinup", *words, script="torch.distributed.run").end()
@@ -195,6 +200,7 @@ def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve
     assert curve(tmp_path / "whole/x/x_s1") == curve(tmp_path / "runs/x/x_s1")
 
 
+@pytest.mark.long
 def test_what_cannot_be_sent_to_a_process_is_said(tmp_path):
     with pytest.raises(UserError, match="--workers 2 starts processes, .* give env as an id"):
         run(tmp_path, env=lambda: Walk(), workers=2)

@@ -113,6 +113,7 @@ def test_only_who_acts_is_changed(kind, watch):
 
 
 # Turned red by: a greedy policy that is not what is evaluated. Epsilon-greedy with the same network never gets there.
+@pytest.mark.long
 def test_the_far_end_of_a_chain_is_found(tmp_path):
     result = param_noise.train(param_noise.Config(
         env="Chain-20-v0", total_steps=29 * 110, learning_starts=100, batch_size=32, hidden=(16, 16), explore=0.6,

@@ -191,6 +191,7 @@ def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
 
 
 # Turned red by: any difference of its loop from that of dqn.py, beyond those that its docstring names.
+@pytest.mark.long("settings1")
 @pytest.mark.parametrize("settings", [{"prioritised": False, "double": False, "dueling": False, "n_steps": 1},
                                       {"prioritised": True, "double": True, "dueling": True, "n_steps": 3}])
 def test_without_its_new_parts_it_is_dqn(settings, tmp_path, monkeypatch):

@@ -144,6 +144,7 @@ def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_pat
 
 
 # Turned red by: memory that is not part of a checkpoint.
+@pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, curve, tmp_path):
     words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 2560, "--num-envs", 4, "--rollout-steps",
              8, "--episodes", 2, "--checkpoint-steps", 352, "--hidden-size", 8, "--epochs", 1, "--minibatches", 1]
@@ -154,6 +155,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, 
 
 
 # Turned red by: rewards that the memory does not see. Without them no policy does better than 5 of 10.
+@pytest.mark.long
 def test_it_learns_to_learn_which_arm_is_good(tmp_path):
     cfg = rl2.Config(env="Bandits-5x10-v0", episodes=10, num_envs=128, rollout_steps=10, epochs=1, minibatches=1,
                      lam=0.9, lr=1e-2, hidden_size=32, total_steps=300_000, quiet=True, tensorboard=False, threads=1,

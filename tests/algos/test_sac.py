@@ -160,6 +160,7 @@ class Halves(gymnasium.Env):
 
 # Turned red by: a CNN that does not learn, with which all images look alike: the error of the critics stays at the
 # variance of the rewards, and the actor stays random, because no action is better than others on average.
+@pytest.mark.long
 def test_critics_and_actor_learn_from_images(tmp_path):
     cfg = sac.Config(env=Halves, log_dir=tmp_path.as_posix(), total_steps=704, hidden=(64, 64), batch_size=32,
                      learning_starts=256, lr=5e-4, update_every=8, update_ratio=1.0, threads=1, tau=0.02, alpha=0.1,

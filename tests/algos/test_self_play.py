@@ -100,6 +100,7 @@ def test_mask_illegal_serves_arrays_and_tensors():
 
 
 # Turned red by: opponents that only move at random, seats that do not change, versions taken at the wrong times.
+@pytest.mark.long
 def test_it_learns_tic_tac_toe(tmp_path):
     quick = {"total_steps": 100_000, "num_envs": 64, "versions": 8, "hidden": (64,), "lr": 3e-3, "entropy_coef": 0.02}
     result = spinup.self_play("TicTacToe-v0", preset="none", log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False,

@@ -210,6 +210,7 @@ class TellGame(Game):
 TASKS = {"discrete": TellDiscrete, "multidiscrete": TellMultiDiscrete, "box": TellBox, "box far": TellBoxFar,
          "goal": TellGoal, "image": TellImage, "game": TellGame}
 SERVED = [(name, task) for name, suite in SUITES.items() for task in suite["tasks"]]
+LONG = pytest.mark.long(*(f"{name}-{task}" for name, suite in SUITES.items() for task in [*suite["tasks"]][1:]))
 each_served = pytest.mark.parametrize("name, task", SERVED)
 
 
@@ -274,7 +275,7 @@ def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: 
 
 def short(name: str) -> int:
     """The steps of a run that need not learn: of the environments, or updates where a dataset is read."""
-    return 64 if is_offline(name) else 1024
+    return 32 if is_offline(name) else 512
 
 
 def can_anneal(name: str) -> bool:
@@ -289,6 +290,7 @@ def state(policy: Policy) -> torch.Tensor:
 
 # Turned red by: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
 # checkpoint without the normaliser; `act` without the start of Discrete.
+@LONG
 @each_served
 def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, learned):
     result, env = learned(name, task), TASKS[task]
@@ -337,6 +339,7 @@ def test_the_seed_decides_everything(name, tmp_path):
 
 # Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
 # actions where drawn ones were asked for.
+@LONG
 @pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [
     (name, task) for name, task in SERVED if task.startswith("box") and SUITES[name].get("draws", True)])
 def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, learned):

@@ -32,6 +32,7 @@ def test_twelve_players_of_known_strength_are_ranked():
 
 
 # Turned red by: intervals that matchmaking by rating makes wrong.
+@pytest.mark.long
 def test_intervals_cover_the_truth_when_matches_are_made_by_rating():
     found = [simulate(seed).strengths() for seed in range(40)]            # of 200: `spinup bench paper self-play`
     assert 0.9 <= np.mean([(s.low <= TRUTH) & (s.high >= TRUTH) for s in found]) <= 0.98
@@ -211,6 +212,7 @@ def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tm
 
 
 # Turned red by: names of which nobody can tell whose they are; a namesake more by which others lose their games.
+@pytest.mark.long
 def test_namesakes_are_called_by_their_folders(cli, tmp_path):
     files = [tmp_path / folder / "mine.py" for folder in ("ann", "bob", "old/bob")]
     for file in files:

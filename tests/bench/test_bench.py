@@ -228,6 +228,7 @@ def test_a_peer_with_a_replay_gets_the_same_settings(algo, env):
 TINY = {"total_steps": 300, "learning_starts": 100, "hidden": (8, 8), "batch_size": 8}
 
 
+@pytest.mark.long("sac-HalfCheetah-v5", "td3-HalfCheetah-v5")
 @pytest.mark.parametrize("algo, env", [("dqn", "CartPole-v1"), ("sac", "HalfCheetah-v5"), ("td3", "HalfCheetah-v5")])
 def test_with_a_replay_both_take_as_many_gradient_steps_and_count_the_same_ones(
         algo, env, tmp_path, monkeypatch, one_thread):
@@ -457,6 +458,7 @@ def test_runs_side_by_side_have_one_thread_each(tmp_path, monkeypatch):
 
 
 # Turned red by: a peer with another number of steps, one that is trained twice, a goal that is not the peer's mean.
+@pytest.mark.long
 def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, here, fork_python):
     fork_python(process)
     monkeypatch.setattr(returns_module, "spinup", here)

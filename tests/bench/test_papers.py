@@ -116,6 +116,7 @@ def test_more_bandits_are_met_within_two_percent_of_the_paper(found, met, tmp_pa
     assert all(abs(lines[name].ours - float(lines[name].paper)) < 0.1 for name in ("random", "greedy"))
 
 
+@pytest.mark.long
 def test_random_play_opens_no_door_and_sees_few_rooms():
     success, cells = doorkey.at_random(doorkey.DOOR)
     assert success < 0.05 and 5 < cells < 40
@@ -199,6 +200,7 @@ def test_the_file_of_an_experiment_names_its_command(tmp_path, monkeypatch):
 
 # Turned red by: the seats or the sides exchanged, a version or its steps left out, a score that depends on who is named
 # first.
+@pytest.mark.long
 def test_players_are_counted_by_seat_and_by_version(tmp_path):
     quick = {"num_envs": 32, "hidden": (32,), "log_dir": tmp_path.as_posix(), "quiet": True, "tensorboard": False}
     one = spinup.self_play("TicTacToe-v0", total_steps=20 * 1024, versions=12, lr=3e-3, **quick)

@@ -92,6 +92,7 @@ def cells(markdown, first):
             if line.startswith(f"| {first} |")]
 
 
+@pytest.mark.long
 def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
     for seed in (1, 2, 3):
         trained("ppo", "CartPole-v1", seed, 400.0 + seed, 475.0)           # 475 is the normalised score 1
@@ -185,6 +186,7 @@ def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, t
 
 # Turned red by: test returns over gradient steps beside training returns over environment steps; one run without an
 # evaluation, because of which no environment shows E100.
+@pytest.mark.long
 def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 300.0, 475.0)
     trained("ppo", "Pendulum-v1", 1, -500.0)

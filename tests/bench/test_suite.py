@@ -77,6 +77,7 @@ def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, c
 
 
 # Turned red by: evaluations in two processes that are lost, or written into the folder of another run.
+@pytest.mark.long
 def test_two_processes_evaluate_what_one_does(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.bench.suite.EACH", 1)
     assert suite("classic", **SMALL, log_dir=folder) == 0

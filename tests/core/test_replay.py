@@ -449,6 +449,7 @@ def test_prioritised_dqn_never_draws_what_is_forgotten(num_envs, monkeypatch, tm
 
 
 # Turned red by: priorities kept when the replay is lost: they are of rows that are no more.
+@pytest.mark.long
 def test_prioritised_dqn_goes_on_without_its_replay(monkeypatch, tmp_path):
     cfg = prioritised(tmp_path, checkpoint_steps=150, save_replay=False)
     with monkeypatch.context() as patch, pytest.raises(SystemError):

@@ -55,6 +55,7 @@ def build(out):
 
 # Turned red by: a warning, a link to a page or a heading that is not there, a picture without words, a script or a font
 # that is fetched, a source file that is downloaded and not shown. One test, so that the site is built once.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 def test_the_site_is_built_whole_and_needs_no_network(tmp_path):
     site = build(tmp_path)
@@ -136,6 +137,7 @@ json.dump(found, open(sys.argv[1], "w"))
 
 
 # Turned red by: a number on a page that the code above it does not print.
+@pytest.mark.long("craft")
 @pytest.mark.parametrize("page", PROGRAMS, ids=[p.stem for p in PROGRAMS])
 def test_code_on_a_page_prints_what_the_page_shows(page, start, tmp_path):
     blocks, file, script = PROGRAM.findall(page.read_text()), tmp_path / "page.json", tmp_path / "page.py"

@@ -123,6 +123,7 @@ def test_what_is_chosen_in_the_first_step_of_a_life_has_no_influence():
 
 
 # In this game a point is worth 5 and more.
+@pytest.mark.long("True")
 @pytest.mark.parametrize("clip", [True, False])
 def test_the_learner_gets_the_sign_and_statistics_the_score(clip, monkeypatch):
     monkeypatch.setattr("spinup.envs.atari.LONGEST", 600)                 # frames, so that some games end
@@ -136,6 +137,7 @@ def test_the_learner_gets_the_sign_and_statistics_the_score(clip, monkeypatch):
     assert finished and sum(r for r, _ in finished) + env.episode_return.sum() == scores.sum()
 
 
+@pytest.mark.long
 def test_without_life_loss_only_the_games_end_is_told():
     env = make("ALE/Breakout-v5", 4)
     heard = Overheard(env)
@@ -174,6 +176,7 @@ def to_and_fro(sticky: float, *actions: int) -> np.ndarray:
 
 
 # Turned red by: the probability not handed on.
+@pytest.mark.long
 def test_sticky_actions():
     right, left = 2, 3
     never, always, sometimes = (to_and_fro(sticky, right, left) for sticky in (0.0, 1.0, 0.25))
@@ -183,6 +186,7 @@ def test_sticky_actions():
 
 
 # Turned red by: no seed; seed + i (the copies of run 1 are then those of run 0); a thread that decides.
+@pytest.mark.long("ALE/Breakout-v5")
 @pytest.mark.parametrize("name", ["ALE/Breakout-v5", "PongNoFrameskip-v4"])
 def test_the_seed_decides(name):
     envs = [make(name, 2, seed) for seed in (0, 0, 1)]
@@ -193,6 +197,7 @@ def test_the_seed_decides(name):
 
 
 # Turned red by: a lost life or a restart whose stack takes frames from before; four frames stored for each step.
+@pytest.mark.long
 def test_a_replay_gives_back_every_stack():
     env = make("BreakoutNoFrameskip-v4", 3, seed=2)
     replay = Replay(1200, 3, env.observation_space.shape, np.uint8, (), np.int64, env.frames)
@@ -210,6 +215,7 @@ def test_a_replay_gives_back_every_stack():
 
 
 # Here they are equal. Another build of OpenCV than the one in the emulator may round a pixel's mean the other way.
+@pytest.mark.long("BreakoutNoFrameskip-v4", "SeaquestNoFrameskip-v4")
 @pytest.mark.parametrize("name", ["BreakoutNoFrameskip-v4", "PongNoFrameskip-v4", "SeaquestNoFrameskip-v4"])
 def test_the_game_that_is_watched_is_the_one_that_was_learned(name):
     env, game, waits = make(name, 4, seed=4), make_one_atari(name), []

@@ -125,6 +125,7 @@ def test_a_run_with_a_stack_is_evaluated_with_it(name, tmp_path):
 
 
 # Turned red by: a resumed run without the stack, or with another; frames that a replay takes from another stack.
+@pytest.mark.long
 def test_a_resumed_run_goes_on_with_its_stack(tmp_path):
     cfg = {"env": Pictures, "frame_stack": 3, "log_dir": tmp_path.as_posix(), "checkpoint_steps": 64, **TINY,
            **ON["dqn"]}

@@ -199,6 +199,7 @@ def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="the folder of a run is compared by its bytes")
 def test_a_look_changes_no_number_of_a_run(monkeypatch, cli):
     words = ["ppo", "--env", "InvertedPendulum-v5", "--preset", "none", "--total-steps", 1024, "--num-envs", 2,

@@ -184,6 +184,7 @@ def test_a_training_gets_the_workers_of_its_settings(fork_workers, dice):
 
 # Turned red by: a wait for processes that never begin; a sentence that does not say what to write. The script is
 # forked; its worker begins with a new interpreter, which imports the script.
+@pytest.mark.long
 def test_a_script_without_a_guard_is_told_to_have_one(dice, start, tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text("from dice_of_a_test import Dice\nfrom spinup.envs import make\nmake(Dice, 1, 0, 1)\n")

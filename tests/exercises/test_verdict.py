@@ -45,6 +45,7 @@ def test_each_gets_a_sentence_with_file_and_line(text, at, words, tmp_path, in_t
 
 
 # Turned red by: a child that takes the caller along, answers that are lost on the way.
+@pytest.mark.long
 def test_a_process_that_ends_takes_nobody_along(tmp_path):
     told(with_return("import os; os._exit(0)"), 0, r"ended its process \(exit code 0\) before", tmp_path)
 
@@ -59,6 +60,7 @@ def told(text, at, words, folder):
 
 
 # Turned red by: a print without an end that fills the disk or the memory.
+@pytest.mark.long
 def test_a_loop_without_end_is_ended_its_line_named_and_its_output_cut(tmp_path, monkeypatch):
     monkeypatch.setitem(verdicts.SECONDS, "property", 1.0)
     file = tmp_path / "3_1_gae.py"
@@ -94,6 +96,7 @@ def test_lines_of_a_notebook_that_are_no_python_are_comments(cell, read, tmp_pat
 
 
 # Turned red by: a child that looks for modules in the student's folder first, or not at all; prints among its answers.
+@pytest.mark.long
 def test_modules_beside_a_file_are_found_after_those_of_python_and_its_prints_are_shown(tmp_path):
     for name in ("random", "torch", "numpy", "json"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('mine')")

@@ -392,6 +392,7 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
 
 
 # Turned red by: environment steps on the axis.
+@pytest.mark.long
 def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path):
     done = cli("plot", run, "--out", "x.png")
     assert done.code == 0
@@ -441,6 +442,7 @@ def watched(out: str) -> list[tuple[str, float, float, str]]:
 
 
 # Turned red by: the learned reward in place of the true one, or the other way round.
+@pytest.mark.long
 def test_watch_shows_the_true_reward_beside_the_learned_one(learned, cli):
     judge, taste = llm.load(learned["judge"]), Taste()
     shown = watched(cli("watch", learned["ppo"], "--episodes", 3).out)
@@ -562,6 +564,7 @@ def test_plot_names_the_measure_of_each_run(learned, cli):
 
 
 # Turned red by: "llm dr_grpo" handed to the command line as one word.
+@pytest.mark.long
 def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path):
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
              "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
@@ -580,6 +583,7 @@ def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path)
 
 
 # Turned red by: "llm dr_grpo" handed to the command line as one word; a study that reads returns of environments.
+@pytest.mark.long
 def test_a_study_tunes_a_method(cli, files, beginner, tmp_path):
     done = cli("tune", "llm", "dr_grpo", "--trials", 2, "--lr", "1e-4:1e-3", "--exp-name", "t", "--model", beginner,
                *REVERSE, "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard",

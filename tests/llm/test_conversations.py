@@ -68,6 +68,7 @@ def length(prompt, response):
 
 
 # Turned red by: a policy that reads the last turn of a conversation only, or a system turn twice.
+@pytest.mark.long
 def test_the_policy_reads_the_conversation(folder):
     start = load_model(folder)
     problem = UserTask([{"prompt": TALK}, {"prompt": "x"}], length).problem("here", {"prompt": TALK})
@@ -110,6 +111,7 @@ def test_a_template_may_refuse_a_conversation(tmp_path):
 
 # Turned red by: settings of the tokenizer that are lost in a run's folder, at a resume, in a reward model, or in a run
 # that starts from this run; an empty --system refused.
+@pytest.mark.long
 def test_a_run_keeps_its_system_prompt(folder, tmp_path, capsys, monkeypatch):
     rows = [{"prompt": [{"role": "user", "content": f"{i}"}, *TALK[1:]]} for i in range(12)]
     (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -180,6 +182,7 @@ def test_which_turns_are_imitated(tmp_path):
 
 
 # Turned red by: a run that reads or learns only a part of a conversation.
+@pytest.mark.long
 def test_sft_learns_a_conversation(folder, tmp_path):
     rows = [{"messages": [{"role": "user", "content": f"{i}"}, *LONG[2:]]} for i in range(6)]
     shared = {k: TINY[k] for k in TINY.keys() - {"prompts", "samples"}}

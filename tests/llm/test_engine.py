@@ -124,6 +124,7 @@ def test_importance_weights():
 
 # Turned red by: weights that a method leaves out of its loss; the initial weights at the server after an update; a
 # column of runs that need none; a second batch of the same weights taken for an older one.
+@pytest.mark.long(*(f"{method}-draw{i}" for method in METHODS for i in (1, 2)))
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
@@ -179,6 +180,7 @@ def test_a_lag_is_one_update(settings, fork_workers, monkeypatch):
 
 
 # Turned red by: a batch in flight that a checkpoint does not hold, or that depends on more than the seed.
+@pytest.mark.long("ppo", "dapo")
 @pytest.mark.parametrize("method", ["grpo", "dapo", "ppo"])
 def test_a_lagged_run_resumes_as_if_it_had_not_stopped(method, settings, fork_workers, curve, tmp_path):
     given = settings(method, lag=1, lr=0.02, total_steps=8, checkpoint_steps=10**6)

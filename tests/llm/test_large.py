@@ -68,6 +68,8 @@ def files(run: Path) -> set[str]:
 
 # Turned red by: old files deleted before the new checkpoint.pt is there; new ones under the old names; temporary files
 # left behind; a moment or a weight that is not read back; a large model that trains otherwise than a small one.
+@pytest.mark.long("rename 1 of checkpoint.pt", "rename 2 of checkpoint.pt", "rename 1 of optimizer-8.safetensors",
+                  "rename 1 of model-8.safetensors", "deletion")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_while_writing_the_curve_is_that_of_a_small_model(moment, beginner, start, cli, curve, monkeypatch,
                                                                  tmp_path):

@@ -742,6 +742,7 @@ def test_distillation_follows_the_gradient_of_the_reverse_kl(length):
 
 # Turned red by: an advantage of the rewards; the teacher's log-probabilities at another temperature; a teacher that
 # learns.
+@pytest.mark.long
 def test_a_policy_comes_near_its_teacher(watch, beginner, make_model):
     teacher = make_model(total_steps=60, lr=0.02, warmup=0, batch=48)
     seen = watch("reinforce", lambda draw: [1.0] * 128, teacher=teacher, prompts=32, total_steps=40, lr=0.02, warmup=0,

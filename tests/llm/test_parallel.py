@@ -141,6 +141,7 @@ def test_only_gradients_of_a_share_are_summed(monkeypatch):
 
 
 # Pairs and demonstrations do not depend on who samples. Turned red by: gradients that are not summed, or summed twice.
+@pytest.mark.long("dpo")
 @pytest.mark.parametrize("method", ["dpo", "sft"])
 def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
@@ -155,6 +156,7 @@ def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
 
 # Turned red by: ranks that take different steps; another state of a rank after a resume; a rank that also writes; a
 # checkpoint with the moments of one rank, or with its share of the weights.
+@pytest.mark.long
 @pytest.mark.parametrize("divided", [[], ["--shard"], ["--fsdp"]])
 def test_a_killed_pair_goes_on(divided, beginner, forking, start, killed, curve, tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
@@ -175,6 +177,7 @@ def test_moments_cannot_be_divided_among_one_process(beginner, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_what_fails_in_another_process_is_said(beginner, fork_workers, tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
     with pytest.raises(UserError, match="the reward function failed .* KeyError: 'lost' .*, in worker process 1"):

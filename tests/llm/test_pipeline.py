@@ -104,6 +104,7 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
 
 
 # Turned red by: a stage begun again, or on another start; a finished one that is resumed, and so written once more.
+@pytest.mark.long("sft", "ppo")
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, files, tmp_path):
     process, earlier, directory = start(*typed(OWN)), STAGES[:STAGES.index(stage)], tmp_path / RUNS[stage]
@@ -126,6 +127,7 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
 
 
 # Turned red by: no name in the command; `spinup resume` alone, which would end with the stage.
+@pytest.mark.long
 def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, tmp_path):
     backward, left = Run.backward, [10]
 
@@ -234,6 +236,7 @@ def test_other_settings_than_those_of_a_run_that_is_there(change, answer, cli, d
 
 
 # A policy's seeds share what was made before it. Turned red by: a seed for all stages.
+@pytest.mark.long
 def test_another_seed_of_the_last_stage_begins_with_the_same_model(cli, done, files, tmp_path):
     written = files(*STAGES)
     assert cli(*typed(OWN), "--ppo.seed", 2).code == 0
@@ -252,6 +255,7 @@ def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
 
 
 # Turned red by: a name that one of the three folders has.
+@pytest.mark.long
 def test_without_a_name_the_first_free_one(cli, tmp_path):
     (tmp_path / "runs/rlhf_taste_1_ppo").mkdir(parents=True)
     assert cli(*typed(SHORT, exp_name=None), "--quiet")[:] == (0, "", "")

@@ -186,6 +186,7 @@ print("peak", (peak() - before) * 1024 / 1e9)
 
 
 # Turned red by: a part of the memory that is forgotten or counted twice: the reference policy, moments, logits, caches.
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_the_memory_of_a_run_is_near_its_estimate(folder, start, tmp_path):
     model = save_qwen2(tmp_path / "model", vocab_size=8000, hidden_size=256, intermediate_size=768, num_hidden_layers=8)
@@ -203,6 +204,7 @@ def test_the_memory_of_a_run_is_near_its_estimate(folder, start, tmp_path):
 
 # Turned red by: a run that starts and is killed by the system; a folder of a run that could not start; a choice of the
 # user that is changed; a resumed run with another micro-batch than before.
+@pytest.mark.long
 def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsys):
     prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
@@ -235,6 +237,7 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
 
 
 # Turned red by: a reward model that the estimate forgets; its weights counted twice, although it is already loaded.
+@pytest.mark.long
 def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     cfg = grpo.Config(**{k: x for k, x in TINY.items() if k != "preset"}, **OWN["grpo"])
     model = load_model(folder).model
@@ -257,6 +260,7 @@ def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
 
 # Turned red by: a reference policy that is another one after a resume; a vocabulary, or a template, that is; a message
 # that asks for a flag which resume does not have.
+@pytest.mark.long
 def test_a_resumed_run_needs_the_model_that_it_began_with(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "m")
     prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]

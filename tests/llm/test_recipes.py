@@ -84,6 +84,7 @@ def done(whole, tmp_path) -> Path:
 
 
 # Turned red by: a reference that stays a name; settings of the file that a stage does not get; a table of one task.
+@pytest.mark.long
 def test_a_file_of_the_users_own_from_anywhere(whole):
     config = {stage: read_json(whole / folder / "config.json")["config"] for stage, folder in RUNS.items()}
     assert (config["chosen"]["model"], config["pairs"]["model"]) == (str(RUNS["base"]), str(RUNS["chosen"]))
@@ -99,6 +100,7 @@ def test_a_file_of_the_users_own_from_anywhere(whole):
 
 
 # Turned red by: a stage begun again or on another start; a finished one that is written once more.
+@pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES[1:])
 def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, tmp_path):
     Path("far").mkdir()
@@ -120,6 +122,7 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
     assert kept[0] == kept[1]
 
 
+@pytest.mark.long
 def test_flags_of_all_stages_and_of_one(cli, tmp_path):
     (tmp_path / "mine.toml").write_text(MINE)
     ran = cli("llm", "recipe", "mine.toml", "--held-out", 4, "--total-steps", 2, "--base.total-steps", 60, "--seed", 3,
@@ -214,6 +217,7 @@ def test_the_table_of_a_report():
 
 
 # Turned red by: a weight that does not count; the policy's own task in place of the older one.
+@pytest.mark.long
 def test_ppo_with_the_pretraining_mix_does_not_forget(tmp_path, monkeypatch, two_rows):
     monkeypatch.chdir(tmp_path)
     small = {"layers": 1, "width": 32, "heads": 2, "held_out": 64, "threads": 1, "tensorboard": False, "quiet": True,

@@ -31,6 +31,7 @@ def scored(tmp_path) -> None:
 
 # Turned red by: `sums` (sft), `expected` (reinforce), `generator` or the optimiser (grpo) left out of `keep`;
 # progress.csv not cut (sft).
+@pytest.mark.long("reinforce", "grpo")
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, scored, beginner, killed, cli,
                                                                              curve, tmp_path):
@@ -49,6 +50,7 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
 
 
 # Turned red by: a start that is begun again, or taken as it is where it was stopped.
+@pytest.mark.long
 def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve, tmp_path):
     words = ["llm", "grpo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
              "--total-steps", 3, "--sft-accuracy", 0.12, "--seed", 1]
@@ -68,6 +70,7 @@ def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve,
 
 
 # Turned red by: a learning that goes on from a start that was stopped.
+@pytest.mark.long
 def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path):
     words = ["llm", "rloo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
              "--total-steps", 3, "--sft-accuracy", 0.12]

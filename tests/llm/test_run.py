@@ -207,6 +207,7 @@ def test_a_start_is_made_once_and_found_again(monkeypatch):
 
 # Turned red by: the clock of evaluation left in that of the rollout; held-out problems looked for at every row, or the
 # divergence from the start measured, by no clock.
+@pytest.mark.long
 def test_the_columns_of_seconds_add_up(beginner):
     def slow(prompt: str, response: str) -> float:
         time.sleep(0.0005)
@@ -467,6 +468,7 @@ def test_a_task_may_be_an_object(cli, beginner, curve):
 
 # A list is kept whole in config.json, so that nothing else is needed to go on. Turned red by: a list that comes back
 # as something else; a curve that asks it for its name.
+@pytest.mark.long
 def test_a_task_may_be_a_list_of_prompts(cli, curve, full_runs):
     prompts = [{"prompt": f"{a}{b}>", "answer": b + a} for a in "abcd" for b in "abcd"]
     result = llm.sft(**{**TINY, **SHAPE, "task": prompts, "batch": 8, "exp_name": "x"})
@@ -481,6 +483,7 @@ def test_a_task_may_be_a_list_of_prompts(cli, curve, full_runs):
 
 
 # Turned red by: JSON's own traceback in the middle of a training.
+@pytest.mark.long
 def test_a_list_that_json_cannot_hold_is_named_and_a_path_is_a_text(cli, tmp_path):
     prompts = [{"prompt": f"{a}{b}>", "answer": b + a, "seen": {1}} for a in "abcd" for b in "abcd"]
     settings = {**TINY, **SHAPE, "batch": 8}

@@ -30,6 +30,7 @@ def columns(directory: Path) -> dict[str, list[float]]:
 
 
 # Turned red by: `stateful` left out of `keep`; a state that is loaded into another layer.
+@pytest.mark.long
 def test_hints_and_coefficient_go_on_where_a_killed_run_was(scored, beginner, killed, cli, curve, tmp_path):
     words = [*KEPT, "--model", beginner, "--total-steps", 80, "--checkpoint-steps", 7]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -71,6 +72,7 @@ def test_diagnose_says_why_votes_fail(beginner, cli, tmp_path):
 
 
 # Turned red by: an initial policy that is trained again for each wrapper.
+@pytest.mark.long
 def test_all_wrappers_share_the_initial_policy_of_their_task(cli, tmp_path):
     words = ["--layers", 1, "--width", 16, "--heads", 2, "--total-steps", 1, "--sft-accuracy", 0.01, "--quiet"]
     for name, task in (("a", f"length:vote:{TASK}"), ("b", TASK)):

@@ -54,6 +54,7 @@ def test_a_mistake_is_answered_in_one_sentence(typed, words, cli, tree):
 
 
 # Turned red by: settings that do not reach the environment, the checkpoint's folder, the evaluation or the film.
+@pytest.mark.long
 def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.envs.atari.LONGEST", 240)                 # frames of a game
     done = cli("ppo", "--env", "ALE/Breakout-v5", "--life-loss", "--full-actions", "true", "--test-episodes", 1,
@@ -83,6 +84,7 @@ def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
         assert gif.info["duration"] == 70                                 # of the first: 15 actions a second
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_new_games(cli, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("spinup.runs.run.Run.after_update", lambda run: setattr(run.interruption, "received", 2))
@@ -94,6 +96,7 @@ def test_a_run_goes_on_with_new_games(cli, tmp_path, monkeypatch):
     assert json.loads((tmp_path / RUN / "result.json").read_text())["steps"] == 64
 
 
+@pytest.mark.long
 def test_a_film_needs_opencv(cli, monkeypatch):
     assert cli("ppo", "--env", "PongNoFrameskip-v4", "--quiet", *SHORT).code == 0
     monkeypatch.setitem(sys.modules, "cv2", None)           # what import finds where it is not installed

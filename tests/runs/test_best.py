@@ -35,6 +35,7 @@ def run(tmp_path, monkeypatch):
 
 # Turned red by: the last policy, or the latest of the best ones; weights that training goes on to change; a result of
 # the run that is the best one's.
+@pytest.mark.long
 def test_the_best_is_that_of_the_highest_test_return(run, cli):
     result, tested = run
     returns = result.progress["test_return"]
@@ -55,6 +56,7 @@ def test_the_best_is_that_of_the_highest_test_return(run, cli):
 
 
 # Turned red by: a best policy that a resumed run forgets, or finds anew.
+@pytest.mark.long
 def test_a_resumed_run_remembers_it(run, tmp_path):
     result, _ = run
 

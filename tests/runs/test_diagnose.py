@@ -70,6 +70,7 @@ def test_the_largest_entropy_of_a_space():
 
 
 # Turned red by: a training that does not look at its rows; a sentence that is said with each of them.
+@pytest.mark.long
 def test_an_actor_that_died_is_told_once(capsys):
     settings = {"total_steps": 300, "learning_starts": 100, "hidden": (8, 8), "tensorboard": False, "preset": "none"}
     spinup.td3("Pendulum-v1", lr=1.0, saturation_coef=0.0, **settings)

@@ -61,6 +61,7 @@ def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, mo
 
 
 # Turned red by: environments or random numbers of rank 1 that are left out of the checkpoint.
+@pytest.mark.long
 def test_a_pair_that_is_killed_resumes_as_if_nothing_had_happened(start, forking, rows, wait_for, cli, curve, tmp_path):
     words = ["ppo", "--preset", "none", "--exp-name", "x", "--total-steps", 1920, "--num-envs", 4, "--rollout-steps",
              16, "--minibatches", 1, "--epochs", 1, "--checkpoint-steps", 320, "--normalise-obs",

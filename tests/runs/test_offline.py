@@ -44,6 +44,7 @@ def test_a_run_takes_its_environment_from_the_dataset_and_is_evaluated_without_i
 
 # Turned red by: anything that a checkpoint lacks: a network, an optimiser, a generator; with --init, observations that
 # are normalised with the dataset's statistics after a resume, and with the other run's before it.
+@pytest.mark.long("decision_transformer --init")
 @pytest.mark.parametrize("name", ["bc", "cql", "bc --init", "decision_transformer --init"])
 def test_an_extended_run_is_the_same_as_a_long_one(name, data, cli, tmp_path):
     flags = ("--data", data, *FLAGS[2:])

@@ -97,6 +97,7 @@ def resumed(world: World, folder: Path, state: dict, sums: dict[str, int]) -> tu
 # A run of 400 chapters: some steps, from none to thrice the size; then a checkpoint, or a crash before it, after it, or
 # between the files and it. Turned red by: a cut at the wrong element; a file that begins, or is deleted, too early or
 # late; a seam of the ring that is written or read across; a gap filled with what is forgotten.
+@pytest.mark.long("1-1", "2-1")
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("frames", [1, 2])
 def test_files_give_back_what_was_saved_whatever_crashed(num_envs, frames, tmp_path):
@@ -196,6 +197,7 @@ PRIORITISED = ["--prioritised", "--n-steps", 3, "--dueling", "--num-envs", 2, "-
 
 # Checkpoints are further apart than what dqn remembers, and within what td3 and sac do. Turned red by: counters,
 # priorities, targets or either optimiser not kept; files not cut back, or not found.
+@pytest.mark.long("sac")
 @pytest.mark.parametrize("words, size, cadence", [
     ([*DQN, *PRIORITISED], 150, 212), ([*SAC, "--num-envs", 2], 2000, 90)],
     ids=["dqn", "sac"])
@@ -239,6 +241,7 @@ class Died(Exception):
 
 # A row follows the checkpoint before there is another gradient step, or another of the actor. Turned red by: counters,
 # priorities, a target network, an optimiser, or what the last gradient step told, not kept.
+@pytest.mark.long("dqn-prioritised", "td3")
 @pytest.mark.parametrize("words", [
     DQN, [*DQN, *PRIORITISED, "--replay-size", 200], [*DQN, "--update-ratio", 0.125], TD3,
     [*DDPG, "--update-ratio", 0.2], [*SAC, "--update-ratio", 0.2]],
@@ -257,6 +260,7 @@ def test_where_it_dies_it_goes_on_from_its_last_checkpoint_as_if_it_had_not(word
 
 
 # Turned red by: files of before the first checkpoint, to which the run, begun again, appends.
+@pytest.mark.long
 def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, curve, monkeypatch, tmp_path):
     words = [*DQN, "--total-steps", 700, "--checkpoint-steps", 150, "--quiet"]
     assert cli(*words, "--log-dir", "whole").code == 0

@@ -37,6 +37,7 @@ WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the 
 
 # Turns red (each tried): ppo.py without `scaler` in `keep`; VectorEnv not loading episode_length (Pendulum); run.py not
 # loading `recent` (vpg-CartPole); log.py not flushing the events, or not cutting them (ppo-CartPole).
+@pytest.mark.long("ppo-CartPole", "ppo-Pendulum", "ppo-HalfCheetah", "ppo-Ant")
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, few_rows, killed, cli, curve,
                                                                              tmp_path):
@@ -99,6 +100,7 @@ def stepped(monkeypatch) -> list[int]:
 
 # Turns red (each tried): files.py writing to `path` itself; run.py not loading `rng`, the generator of torch or
 # `pending`; log.py not cutting progress.csv; ppo.py without `optimizer` in `keep`.
+@pytest.mark.long("4")
 @pytest.mark.parametrize("nth", [1, 4])
 def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, curve, stepped, tmp_path):
     # 300 updates, two a row; 33 a checkpoint, so that the third falls within a row
@@ -143,6 +145,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, t
 
 
 # Turned red by: a run that does not keep its folder to itself.
+@pytest.mark.long
 def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp_path):
     process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
     wait_for(lambda: rows(directory) > 5, process)
@@ -155,6 +158,7 @@ def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp
 
 
 # Turned red by: os.truncate, which fills what is missing with zeros.
+@pytest.mark.long
 def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_path):
     process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
     wait_for(lambda: rows(directory) > 5, process)
@@ -172,6 +176,7 @@ def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_pat
 
 
 # Turns red (each tried): `save` keeping a new generator as `rng`; gym.py without the derived arrays of MuJoCo (Ant).
+@pytest.mark.long("Ant-v5")
 @pytest.mark.parametrize("env", ["CartPole-v1", "Ant-v5"])
 def test_how_often_it_is_saved_does_not_change_the_curve(env, cli, curve, tmp_path):
     for cadence in (1, 10**9):

@@ -144,6 +144,7 @@ def test_one_policy_plays_an_episode_of_gymnasium():
     assert truncated and not terminated
 
 
+@pytest.mark.long
 def test_an_environment_may_be_a_function(cli):
     def made():
         return gymnasium.make("CartPole-v1")
@@ -256,6 +257,7 @@ def test_a_run_in_a_thread_leaves_ctrl_c_alone():
     assert found[0].status == "finished"
 
 
+@pytest.mark.long
 def test_a_row_stands_for_a_fixed_number_of_steps(curve):
     settings = {**TINY, "num_envs": 1, "rollout_steps": 4, "total_steps": 4 * 601, "minibatches": 1, "epochs": 1}
     rows = curve(ppo(**settings).directory)
@@ -280,6 +282,7 @@ def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli):
     assert quiet.out == quiet.err == ""
 
 
+@pytest.mark.long
 def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
     from spinup.runs import curve
     monkeypatch.setattr(curve, "draw_curve", lambda directory: time.sleep(1.5))

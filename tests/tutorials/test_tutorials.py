@@ -77,6 +77,8 @@ def test_a_run_without_an_ended_episode_has_no_curve():
 
 
 # Turned red by: a name that the library no longer has; a claim that does not hold of what is not trained.
+@pytest.mark.long("02_policy_gradient", "03_ppo_details", "04_dqn_overestimation", "05_debugging", "06_exploration",
+                  "09_rlvr", "10_rlhf")
 @each
 def test_it_runs_and_its_claims_hold(source, build, start, monkeypatch, tmp_path):
     monkeypatch.setenv("SPINUP_BUDGET", "ci")
@@ -112,6 +114,7 @@ assert True
 
 
 # Turned red by: cells that are not run in a kernel of Jupyter; pictures without words; a claim that nobody asserts.
+@pytest.mark.long
 def test_the_build_runs_a_notebook_and_asserts_its_claims(build, tmp_path):
     from nbclient.exceptions import CellExecutionError
     source = tmp_path / "small.py"

@@ -152,6 +152,7 @@ def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between
 
 
 # Turned red by: a run that is not interrupted as Ctrl-C does it, in a new interpreter or in a forked process.
+@pytest.mark.long
 @pytest.mark.parametrize("forked", [False, process.FORKED])
 def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(process, "FORKED", forked)

@@ -62,6 +62,7 @@ def workers() -> list[int]:
 
 # Turned red by: a run that starts anew, or stays lost, when its worker dies; a run that fails and ends the others; an
 # interruption that reaches no run, or ends it unsaved; statistics of usage that are sent.
+@pytest.mark.long
 def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, monkeypatch, capsys):
     assert not usage_stats_enabled() and ray.cluster_resources()["CPU"] == 2
     killed, look_at = [], Grid.look_at

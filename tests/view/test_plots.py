@@ -110,6 +110,7 @@ def test_curve_of_a_language_model_shows_its_measure(measure, columns, axis, lin
 
 
 # Turned red by: the first run's measure for all of a task; a reward that was learned beside one that is true.
+@pytest.mark.long
 def test_what_is_measured_otherwise_has_an_axis_of_its_own(tmp_path, figures):
     write_language(tmp_path / "a" / "a_s1", "held_out_reward", method="sft", held_out_reward=[1, 2], kl=[0, 1])
     write_language(tmp_path / "b" / "b_s1", "pair_accuracy", method="reward_model", pair_accuracy=[0.5, 0.75])

@@ -71,6 +71,7 @@ def test_an_offline_study_names_its_dataset(cli):
 # Turned red by: the user's own settings that are not the first trial; a seed of the reports used for tuning; a value
 # that is not the mean of the seeds; a file that trains with other settings than the best trial; trials that are run
 # again, or not continued; a study that goes on with other settings.
+@pytest.mark.long
 def test_a_study_finds_settings_and_the_same_command_continues_it(cli):
     done = cli(*SMALL, "--seeds", 100, 101, "--trials", 2)
     assert (done.code, done.err) == (0, "")
@@ -140,6 +141,7 @@ def test_a_trial_that_diverges_is_the_worst(cli, monkeypatch):
 
 
 # Turned red by: choices that depend on how often a study was interrupted; a run started anew in place of resumed.
+@pytest.mark.long
 def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatch):
     small = shorter(SMALL, 1024)
     whole = cli(*small, "--trials", 3, "--log-dir", "whole")
@@ -167,6 +169,7 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatc
 
 # Turned red by: a trial of a killed process that stays open forever; more trials than wanted from two processes, or
 # one trial in both.
+@pytest.mark.long
 def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [*shorter(SMALL, 4096), "--trials", 4]
@@ -253,6 +256,7 @@ def test_a_damaged_file_is_a_sentence(cli, monkeypatch, statement, words, storag
 
 # Turned red by: a choice that only training refuses, which ends the study or stays open forever; an error of a run that
 # has begun, such as a full disk, taken for one of the settings.
+@pytest.mark.long
 def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
     train, full = ppo.train, []
 

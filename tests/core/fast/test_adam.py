@@ -67,6 +67,7 @@ def test_it_is_adam_with_a_clipped_gradient():
 
 # The limit is that of the tracer, so the code needs no C++. Turned red by: one code for all, of which torch compiles no
 # more than its limit of forms.
+@pytest.mark.long
 def test_as_many_networks_as_one_likes_are_compiled(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     with torch._dynamo.config.patch(recompile_limit=1):    # not a decorator: its import takes two seconds
@@ -79,6 +80,7 @@ def test_as_many_networks_as_one_likes_are_compiled(monkeypatch):
 
 # Some ten seconds. Turned red by: no bias correction of the second moment, or eps inside its root; no clip; a
 # `state_dict` without the steps of the compiled twin; a load that leaves `self.steps`.
+@pytest.mark.long
 def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
     eager, compiled = network(), network()
     (eager_adam, eager_step), (compiled_adam, compiled_step) = flat_adam(eager), flat_adam(compiled, compile=True)

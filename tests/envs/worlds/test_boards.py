@@ -14,6 +14,7 @@ def random_moves(legal, rng):
 
 # Turned red by: a line that is missed or goes round an edge, a stone in another square, a draw that is not noticed or
 # comes too early, seats exchanged, rows upside down.
+@pytest.mark.long("connect_four")
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_thousand_random_games_are_the_same_in_pettingzoo(name):
     board, rng, games = BOARDS[name](1000), np.random.default_rng(0), [[] for _ in range(1000)]

@@ -62,6 +62,7 @@ def same(a: list[Step], b: list[Step]) -> bool:
     return all(y is None if x is None else np.array_equal(x, y) for x, y in parts)
 
 
+@pytest.mark.long("Acrobot-v1")
 @each
 def test_three_thousand_steps_beside_gymnasium(id):
     # Red when: CartPole's `/ 1.1` is `/ 1.0`; 0.001 torque^2 costs nothing; the left wall leaves the speed; `force`

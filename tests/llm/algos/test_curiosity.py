@@ -127,6 +127,7 @@ def test_only_novelty_above_the_mean_of_the_group_counts():
 
 # Turned red by: a predictor that is not trained, or not on these states; a random network that learns; inputs whose
 # scale changes, with which a known state becomes new.
+@pytest.mark.long
 def test_what_was_seen_is_no_longer_new(train):
     seen = train(total_steps=40, bonus_lr=3e-3, lr=1e-9, prompts=1, samples=32, task="lock:length=2,symbols=3")
     assert seen.result.progress["bonus"][-1] < 0.2 * seen.result.progress["bonus"][0]

@@ -254,6 +254,7 @@ LEARN = {"batch": 128, "lr": 1e-2, "warmup": 10, "target_every": 10, "cql_coef":
 
 # Turned red by: an end token without a value; a response that is cut off at the limit and bootstraps; a prompt that is
 # read as another; responses without exploration; an old target network.
+@pytest.mark.long
 def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start, two_rows):
     result = llm.dqn_online(Tree(), model=tree_start, total_steps=200, gradient_steps=2, data=2000, prompts=32,
                             samples=1, beta=1.0, **LEARN)
@@ -264,6 +265,7 @@ def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start,
 
 # Turned red by: data of another policy than the initial one; rows that are left out; a response that is stored without
 # its reward, or with that of another.
+@pytest.mark.long
 def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(tree_start, two_rows):
     result = llm.dqn(Tree(), model=tree_start, total_steps=300, data=8000, expectile=0.8, **LEARN)
     start = load_model(tree_start)
@@ -416,6 +418,7 @@ def test_two_methods_learn_from_the_same_data(beginner):
 
 
 # Turned red by: a target network, a buffer or a generator that is not in the checkpoint; data that are sampled again.
+@pytest.mark.long("dqn_online")
 @pytest.mark.parametrize("method", ["dqn", "dqn_online"])
 def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(method, beginner, killed, cli, curve,
                                                                               tmp_path):

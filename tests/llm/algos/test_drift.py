@@ -141,6 +141,7 @@ def of_texts(model, tokenizer):
 
 # Turned red by: weights that are not in the loss, or of other rows; responses of another policy than the initial one;
 # rewards of other responses.
+@pytest.mark.long
 def test_a_trained_transformer_has_the_closed_form(make_model, two_rows):
     model = make_model(task=Letters(), total_steps=60, layers=1, width=32, heads=2, batch=64, lr=0.01)
     start, beta = load_model(model), 0.25
@@ -225,6 +226,7 @@ def updates(monkeypatch) -> list:
 
 # Turned red by: rows of different groups under one mean; rewards that are not discounted; a group without a success; a
 # mask of all turns; a denominator of other tokens.
+@pytest.mark.long("last")
 @pytest.mark.parametrize("turns", ["last", "all"])
 def test_a_run_weighs_the_last_turns_of_whole_groups(turns, guesser, updates):
     result = llm.drift(**TINY, model=guesser, beta=0.3, gamma=0.8, turns=turns)
@@ -248,6 +250,7 @@ def test_a_run_weighs_the_last_turns_of_whole_groups(turns, guesser, updates):
 
 
 # Turned red by: data that are not in the checkpoint, or sampled again; a generator that is not restored.
+@pytest.mark.long
 def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(guesser, killed, cli, curve, tmp_path):
     words = ["llm", "drift", "--task", TASK, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset", "none",
              "--exp-name", "x", "--lr", 0.01, "--prompts", 4, "--samples", 4, "--data", 64, "--total-steps", 30,

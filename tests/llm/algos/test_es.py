@@ -80,6 +80,7 @@ def test_the_estimate_is_that_of_the_classic_file_on_an_environment_of_tokens():
 
 # Where the reward is a smooth function of the weights, perturbing them estimates what backpropagation computes.
 # Turned red by: an estimate that is too large by 2, or by 1 / sigma.
+@pytest.mark.long
 def test_the_estimate_is_the_policy_gradient_of_an_enumerable_policy():
     testbed, policy = bed.Testbed(2, 2), bed.TabularPolicy(2, 2)
     exact = torch.autograd.grad(testbed.expected_reward(testbed.log_probs(policy)), policy.logits)[0].flatten()
@@ -169,6 +170,7 @@ def test_processes_share_one_initial_policy(fork_workers, monkeypatch, tmp_path)
 
 # Turned red by: Adam left out of `keep`; prompts from a generator that is not in the checkpoint; a follower that begins
 # at update 0.
+@pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, forking, cli, curve, tmp_path):
     (tmp_path / "score.py").write_text("def early(prompt, response):\n"
                                        "    return sum(letter in 'abcde' for letter in response) / 3\n")

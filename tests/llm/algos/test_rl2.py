@@ -150,6 +150,7 @@ def test_it_learns_to_learn(tmp_path, monkeypatch, two_rows):
 
 
 # Turned red by: Adam left out of `keep`; worlds from a generator that is not in the checkpoint.
+@pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
     words = ["llm", "rl2", "--task", TINY["task"], "--preset", "none", "--exp-name", "x", "--held-out", 8, "--threads",
              1, "--no-tensorboard", "--prompts", 4, "--samples", 3, "--layers", 1, "--width", 16, "--heads", 2,

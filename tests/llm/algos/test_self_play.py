@@ -223,6 +223,7 @@ def test_a_pool_is_bounded():
 
 
 # Turned red by: a pool, its ratings or the value function left out of the checkpoint; opponents that are not loaded.
+@pytest.mark.long
 def test_a_run_that_was_interrupted_is_the_same(watch):
     settings = {"total_steps": 6, "versions": 3, "delta": 0.0, "lr": 0.01}
     whole, again = watch(**settings), watch(**settings, log_dir="again")
@@ -326,6 +327,7 @@ def test_watch_eval_and_arena_take_such_a_run(watch, cli, tmp_path):
 # The arena.
 
 # Turned red by: a player that reads the board or the mask; moves of another game; weights of another version.
+@pytest.mark.long
 def test_a_run_plays_in_the_arena_with_its_past_versions(watch):
     seen = watch(total_steps=6, versions=3, lr=0.02)
     players = trained(seen.result.directory, "TicTacToe-v0", 2, load)
@@ -361,6 +363,7 @@ def test_a_mover_without_a_generator_takes_the_most_likely_token():
 
 
 # Turned red by: rewards of the other sign; a mask on the opponent's moves; a learner that never sees its own moves.
+@pytest.mark.long
 def test_it_learns_to_make_legal_moves(tmp_path):
     result = llm.self_play(layers=1, width=32, heads=2, games=96, rivals=2, minibatches=2, epochs=3, total_steps=60,
                            lr=5e-3, held_out=4, quiet=True, tensorboard=False, threads=1, preset="none", versions=8,

@@ -33,6 +33,7 @@ def brief(monkeypatch):
 
 
 # Turned red by: a part that fails, or that has no number, a setting or a version in its raw file.
+@pytest.mark.long("pong_dqn", "pong_ppo", "atari")
 @pytest.mark.parametrize("name", [name for name in parts.PARTS if name != "tests"])
 def test_each_part_runs_on_the_cpu(name, brief):
     found = json.loads(json.dumps(parts.measure(name, "cpu", True)))
@@ -43,6 +44,7 @@ def test_each_part_runs_on_the_cpu(name, brief):
 
 
 # Turned red by: a part that is repeated, or skipped after its code has changed; a door that needs an installation.
+@pytest.mark.long
 def test_a_part_is_not_repeated_unless_it_is_asked_for(tmp_path, monkeypatch, capfd):
     def ran(*words):
         code = parts.main(["rl2", "--device", "cpu", "--quick", "--out", str(tmp_path), *words])
@@ -124,6 +126,7 @@ def test_pong_stops_when_its_time_is_over(tmp_path, monkeypatch):
 
 
 # Turned red by: a wheel that does not fit, and ends the script; one that is installed anew each time.
+@pytest.mark.long
 def test_wheels_beside_the_script_are_installed_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", "")

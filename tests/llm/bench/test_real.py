@@ -88,6 +88,7 @@ def small_work(monkeypatch):
 
 
 # Turned red by: another prompt, or another number of tokens, on one side; fewer rewards; the first update timed.
+@pytest.mark.long
 def test_grpo_end_to_end(model, monkeypatch, tmp_path, capsys):
     import trl
     small_work(monkeypatch)

@@ -116,6 +116,7 @@ def test_the_exit_code_follows_both_goals(paces, half, code, monkeypatch, capsys
     assert result["half"]["limit"] == round(1e9 / (1000 * (2 + 3) * positions))
 
 
+@pytest.mark.long
 def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
     """Both sides of both cases, in this process, with four prompts an update."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -171,6 +172,7 @@ def test_the_bytes_and_operations_of_a_step():
     assert flop_a_token(untied, body + 160, 16) == flop_a_token(shape, body + 80, 16)
 
 
+@pytest.mark.long
 def test_roofline_end_to_end(monkeypatch, capsys):
     monkeypatch.setattr(roofline, "copy_pace", lambda device: 1e9)
     monkeypatch.setattr(roofline, "product_pace", lambda device, dtype: 2e9)

@@ -30,6 +30,7 @@ def traced(monkeypatch, compile) -> list[str]:
 
 # Turned red by: code that torch.compile cannot trace, such as that of adapters, or of packed weights (width 512);
 # a compiled function with another result.
+@pytest.mark.long
 @torch._dynamo.config.patch(recompile_limit=64)
 def test_a_compiled_model_is_traced_whole_and_equals_an_eager_one(monkeypatch):
     names = traced(monkeypatch, lambda f: torch.compile(f, backend="eager", fullgraph=True, dynamic=True))

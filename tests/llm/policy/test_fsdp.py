@@ -87,6 +87,7 @@ def trained(cfg, resume):
 # Turned red by: a mean over ranks in place of the sum; a rank that makes fewer passes, which waits forever; a padded
 # pass that counts; adapters in the reference policy; a norm of one rank's share; whole weights that are kept; moments
 # in another order than those of FlatAdam.
+@pytest.mark.long("given0", "given1")
 @pytest.mark.parametrize("given", [{}, {"lora": 2}, {"gradient_checkpointing": True, "micro_batch": 0}])
 def test_two_processes_compute_what_one_does(given, beginner, fork_workers):
     torch.set_num_threads(1)
@@ -109,6 +110,7 @@ def flat(result):
 
 
 # Turned red by: a checkpoint with shares; moments or steps that are not restored; a policy of rank 0's share.
+@pytest.mark.long
 def test_a_run_goes_on_with_and_without_division(beginner, fork_workers, tmp_path):
     given = {**SMALL, "model": beginner, "warmup": 0, "anneal": False, "batch": 5, "total_steps": 3}
     pair = {"workers": 2, "fsdp": True}

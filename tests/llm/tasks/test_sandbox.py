@@ -149,6 +149,7 @@ def test_a_flood_is_cut_off():
 
 
 # Turned red by: a line that the limit cut behind its first word, taken for a whole one.
+@pytest.mark.long
 def test_wherever_a_flood_is_cut_off_there_is_a_verdict():
     for size in range(65_700, 65_780, 1):
         verdict = judge(f"print('x' * {size})", TESTS[:1], seconds=4.0)
