@@ -102,8 +102,10 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     is Python code, it consists of some problems, the teacher's responses, and their rewards.
     """
     if isinstance(cfg.task, str) and isinstance(cfg.reward, str) and not is_own(cfg.task):
-        named = [cfg.task, *re.findall(r"[^\s+*]+?\.py(?=:)", cfg.reward)]
-        files = [hashlib.sha256(Path(x).read_bytes()).hexdigest() for x in named if Path(x).is_file()]
+        named = [cfg.task, *re.split(r"[+*,=]|(?<=\w\w):", cfg.task)]       # the parts of a mixture may be files
+        named += re.findall(r"[^\s+*]+?\.py(?=:)", cfg.reward)
+        files = [hashlib.sha256(Path(x).read_bytes()).hexdigest() for x in dict.fromkeys(x.strip() for x in named)
+                 if Path(x).is_file()]
         return [cfg.task, *files] if files else cfg.task
     rng = np.random.default_rng(0)
     problems = problems_of(task, 16, rng)
@@ -126,6 +128,9 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or initial(cfg, task)
     check_groups(cfg, task)
+    if start.tokenizer.chats and (changing := [type(x).name for x in layers(task) if x.changes_prompt]):
+        raise UserError(f"{changing[0]} shows the beginning of a response in the prompt, and a model of conversations "
+                        f"does not continue it; leave out {changing[0]}:")
     prompt = longest_prompt(task, start.tokenizer)
     check_context(prompt, cfg.max_tokens or task.max_tokens, start.model)
     check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)

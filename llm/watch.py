@@ -161,7 +161,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
 
 def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False,
              device: str = "auto") -> str:
-    """Evaluate a run by its measure, on held-out problems or pairs that its log did not use."""
+    """Evaluate a run by its measure, on held-out problems or pairs, which a log of few held-out prompts used too."""
     folder, data, task = open_run(directory)
     measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":
@@ -169,7 +169,7 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
         said = judged(folder, data, task, pairs, device)
         found, words = of_pairs(said[:, 0] > said[:, 1])
     else:
-        asked = problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True)
+        asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
         found, words = of_policy(writer(folder, data, task, device, seed), task, asked, measure)
     if as_json:
         return json.dumps({"directory": str(folder), "task": task.name, **found})

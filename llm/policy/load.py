@@ -148,7 +148,7 @@ def load_unmerged(folder: str | Path) -> Start:
                         "instead")
     model, tokenizer = blank(path, data)
     if data.get("action_values"):
-        model = ValuePolicy(model, ActionValues(model))
+        model = ValuePolicy(frozen_copy(model), ActionValues(model))
     return Start(fill(model, path), tokenizer, path)
 
 

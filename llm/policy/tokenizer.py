@@ -36,8 +36,11 @@ class Tokenizer(Protocol):
     system: str | None
     arguments: dict[str, Any]
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text without special tokens, because it may be in the middle of other text."""
+    def encode(self, text: str, literal: bool = False) -> list[int]:
+        """Return the ids of a text without special tokens, because it may be in the middle of other text.
+
+        literal: also encode the names of special tokens, such as <|im_end|>, letter by letter.
+        """
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of a response, up to the first id in `ends`."""
@@ -63,7 +66,7 @@ def last_turn(text: str | Messages) -> str:
 def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
     """Return the ids of a text from the user's code `name`. UserError, which names that code, if the text has none."""
     try:
-        return tokenizer.encode(text)
+        return tokenizer.encode(text, literal=True)                       # no words of a tool end the response
     except UserError as error:
         raise UserError(f"{name} returned {text!r}, where {error}") from None
 
@@ -81,7 +84,7 @@ class CharTokenizer:
         if len(self.ids) < len(alphabet):
             raise UserError(f"the alphabet {alphabet!r} has a character twice; list each one once")
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, literal: bool = False) -> list[int]:
         """Return the ids. Raise UserError, which names the first character that the alphabet lacks."""
         try:
             return [self.ids[character] for character in text]
@@ -173,9 +176,9 @@ class HFTokenizer:
             return found
         raise UserError(f"{folder} names no end token; add an eos_token to its tokenizer_config.json")
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, literal: bool = False) -> list[int]:
         """Return the ids without the tokens that start a whole text, such as Llama's `<s>`."""
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=literal)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text without special tokens; spaces are not changed."""

@@ -79,7 +79,7 @@ class Code(Task):
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         """Compute the reward of each response; problems[i] belongs to responses[i].
 
-        Two programs run at a time. Equal programs for the same tests run only once.
+        One program per core runs at a time. Equal programs for the same tests run only once.
         """
         jobs = [(program(response) if self.file else function(response), problem.data)
                 for problem, response in zip(problems, responses, strict=True)]
@@ -130,6 +130,19 @@ def program(response: str) -> str:
     return (BLOCK.findall(response) or [response])[-1].strip()
 
 
+def says_something(test: str) -> bool:
+    """Return whether a test can fail by itself: it asserts or raises, or calls a function as a statement. True for a
+    test that is not Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nodes = list(ast.walk(ast.parse(test)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    return any(isinstance(node, ast.Assert | ast.Raise) or isinstance(getattr(node, "value", None), ast.Call)
+               and isinstance(node, ast.Expr) for node in nodes)
+
+
 def read(file: str) -> list[Problem]:
     """Read the problems in a file, with their tests as `data`. Raise UserError, which names the wrong line."""
     problems = []
@@ -139,6 +152,10 @@ def read(file: str) -> list[Problem]:
             raise UserError(f'{where} has no text as its "prompt"; write {{"prompt": "...", "tests": ["assert ..."]}}')
         if not isinstance(tests, list) or not tests or not all(isinstance(test, str) for test in tests):
             raise UserError(f'{where} has no list of texts as its "tests"; write "tests": ["assert f(3) == 9"]')
+        for test in tests:
+            if not says_something(test):
+                raise UserError(f'{where} has the test {SHORT.repr(test)}, which any program passes; write "assert '
+                                'f(3) == 9"')
         if not isinstance(answer, str):
             raise UserError(f'{where} has an "answer" that is not a text; write a program, or leave it out')
         problems.append(Problem(prompt, answer, tuple(tests)))

@@ -37,7 +37,7 @@ QUESTIONS = {           # a question, and a regular expression that every correc
     "What is water made of?": "hydrogen|h2o",
     "What gas do plants take from the air?": "carbon dioxide|co2",
     "At what temperature in Celsius does water boil?": "100",
-    "At what temperature in Celsius does water freeze?": "0|zero",
+    "At what temperature in Celsius does water freeze?": r"(?<![0-9.])0(?![0-9]|\.[0-9])|zero",
     "What do bees make?": "honey",
     "Which animal is known as the king of the jungle?": "lion",
     "What is a baby dog called?": "pupp(?:y|ies)|pup",

@@ -1,5 +1,6 @@
 """GSM8K (Cobbe et al. 2021, arXiv:2110.14168): school word problems. The user provides the file; none is shipped."""
 import re
+from collections import deque
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -14,17 +15,25 @@ from spinup.runs.config import Count
 
 INSTRUCTION = "Work it out step by step, and close with a line that reads '#### number', the number being the answer."
 # A minus directly after a word or a bracket is a subtraction, not a sign.
-NUMBER = re.compile(r"(?:(?<![\w)])-)?\$?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)")
+NUMBER = re.compile(r"(?:(?<![\w)])-)?\$?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)")
+# Around a number that is a part of a fraction or of another number.
+PART_OF_MORE, AFTER_MORE, NEAR = re.compile(r"\s*/\s*[0-9]|,[0-9]"), re.compile(r"[0-9](?:\s*/\s*|,)$"), 8
 
 
 def answer_in(text: str) -> Decimal | None:
     """Return the first number after the last ####, exactly; without a #### the last number; None without a number.
 
-    Commas, a dollar sign and a final full stop are ignored: `$1,200.00.` is 1200.
+    Commas between groups of three digits, a dollar sign and a final full stop are ignored: `$1,200.00.` is 1200. A
+    fraction such as `1/2`, or a number such as `4,2`, is no number.
     """
-    _, mark, rest = text.rpartition("####")
-    found = NUMBER.findall(rest)
-    return Decimal(found[0 if mark else -1].replace(",", "").replace("$", "")) if found else None
+    _, mark, rest = text.replace("\u2212", "-").rpartition("####")
+    number = NUMBER.search(rest) if mark else next(iter(deque(NUMBER.finditer(rest), maxlen=1)), None)
+    if number is None:
+        return None
+    before, after = rest[max(0, number.start() - NEAR):number.start()], rest[number.end():number.end() + NEAR]
+    if PART_OF_MORE.match(after) or AFTER_MORE.search(before):
+        return None
+    return Decimal(number[0].replace(",", "").replace("$", ""))
 
 
 @dataclass

@@ -52,8 +52,12 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
     reward, own = as_judge(reward), False                                 # own: the task already uses this reward
     if isinstance(text, list | Path) or (isinstance(text, str) and is_file(text)):
         task, own = adapted((PairTask if holds_pairs(text) else UserTask)(text, reward)), True
+    elif isinstance(text, str):
+        verifier = None if isinstance(reward, RewardModel) else reward
+        task = adapted(make_named(text, verifier))
+        own = verifier is not None and getattr(task, "takes_reward", False)
     else:
-        task = adapted(make_named(text) if isinstance(text, str) else text)
+        task = adapted(text)
     if isinstance(reward, RewardModel):
         return ModelJudged(task, reward, gold=task.pairs is None and not own)
     if reward is None or own:
@@ -158,11 +162,14 @@ def speaking_task(task: Any) -> Task | None:
     return adapted(make_named(task)) if getattr(cls, "tool", None) or getattr(cls, "open", None) else None
 
 
-def make_named(text: str) -> Any:
-    """Create a task from a name with options. Raise UserError for an unknown task or option, or a missing option."""
+def make_named(text: str, reward: Verifier | None = None) -> Any:
+    """Create a task from a name with options. Raise UserError for an unknown task or option, or a missing option.
+
+    reward: for a mixture, which gives it to its tasks.
+    """
     cls, typed = find_class(text)
     if getattr(cls, "reads_text", False):                                 # its first option has no name
-        return built(text, cls, typed)
+        return built(text, cls, typed, **({"reward": reward} if getattr(cls, "takes_reward", False) else {}))
     values = read_options(cls, typed, text, f"{text.removesuffix(':')}:name=value")
     return built(text, cls, **values)
 
@@ -217,6 +224,9 @@ class Judged(Wrapped):
     def __init__(self, task: Task, function: Verifier):
         super().__init__(task)
         self.function, self.sums_turns = function, False
+
+    def answer_of(self, problem: Problem, response: str) -> str | None:
+        return self.function.answer_of(response)
 
     def reward(self, problem: Problem, response: str) -> float:
         return self.function(problem, response)

@@ -6,6 +6,7 @@ import numpy as np
 
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.task import Problem, Task
+from llm.tasks.verifier import Verifier
 from spinup.errors import UserError
 
 PART = re.compile(r"\s*(?:(?P<weight>\d*\.?\d+)\s*\*\s*)?(?P<task>\S.*?)\s*")
@@ -22,14 +23,17 @@ class Mix(Task):
     Args:
         text: the tasks, joined by +, each with its options; a weight and * before a task set its share.
 
+        reward: the reward of each task in it, as in `make_task`; None means that each task has its own.
+
     Raise UserError for a task with a wrapper, with a tool, with several turns or with preference pairs.
     """
 
     name = "mix"
     alphabet = ""
     reads_text = True
+    takes_reward = True
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, reward: Verifier | None = None):
         from llm.tasks.make import make_task  # not above: it creates this task
         from llm.tasks.wrappers.wrapper import Wrapper
         found = [PART.fullmatch(part) for part in text.split("+")]
@@ -40,7 +44,7 @@ class Mix(Task):
             raise UserError(f"--task mix:{text} has a weight of 0; leave out that task, or raise its weight")
         if not np.isfinite(weights.sum()):
             raise UserError("--task mix: has a weight that is too large; write weights such as 0.7 and 0.3")
-        self.tasks = [make_task(part["task"]) for part in found]
+        self.tasks = [make_task(part["task"], reward) for part in found]
         for task in self.tasks:
             if isinstance(task, Wrapper):
                 raise UserError(f"--task mix:{text}: a wrapper changes the rewards of the whole mixture; write it "

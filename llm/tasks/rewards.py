@@ -24,9 +24,10 @@ def exact(prompt: str, response: str, *, answer: Any) -> float:
 
 
 def math(prompt: str, response: str, *, answer: Any) -> float:
-    r"""Return 1 if the last expression of the response is mathematically equal to the field `answer`; else 0.
+    r"""Return 1 if the expression that the response gives is mathematically equal to the field `answer`; else 0.
 
-    `0.5` equals `\frac{1}{2}`. An expression in `\boxed{...}` comes first. The library math-verify compares the two
+    `0.5` equals `\frac{1}{2}`. The expression is the one in `\boxed{...}`, or else the one after words such as
+    "the answer is", or else the last one. The library math-verify compares the two
     expressions. A comparison that takes too long gives 0. The time limit uses a signal, so the reward works only in
     the main thread. Raise UserError in another thread, without the library, or if the answer is not an expression.
     """
@@ -44,6 +45,13 @@ def math(prompt: str, response: str, *, answer: Any) -> float:
         return 0.0
     said = parse(response[-LONGEST:], parsing_timeout=SECONDS)
     return float(verify(list(gold), said, timeout_seconds=SECONDS))
+
+
+def _expression_in(response: str) -> str | None:
+    """Return the expression that `math` reads in a response, as text; None if there is none."""
+    parse, _ = _math_verify()
+    found = parse(response[-LONGEST:], parsing_timeout=SECONDS) if response.strip() else []
+    return str(found[0]) if found else None
 
 
 def json(prompt: str, response: str, *, schema: Any = None) -> float:

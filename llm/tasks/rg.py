@@ -78,10 +78,12 @@ class ReasoningGym(Task):
                             "problems; use a method that learns from rewards, such as grpo")
         return f"<answer>{problem.answer}</answer>"
 
+    def answer_of(self, problem: Problem, response: str) -> str | None:
+        return (ANSWER.findall(response) or [response])[-1].strip() or None
+
     def reward(self, problem: Problem, response: str) -> float:
-        answers = ANSWER.findall(response)
         try:
-            return float(self.data.score_answer((answers[-1] if answers else response).strip(), problem.data))
+            return float(self.data.score_answer(self.answer_of(problem, response) or "", problem.data))
         except Exception:                                                 # a few generators raise on unusual answers
             return 0.0
 

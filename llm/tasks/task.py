@@ -190,9 +190,13 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
 
 
 def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
-    """Return the length of the longest prompt, in tokens: of all listed problems, or else of eight random ones."""
+    """Return the length of the longest prompt, in tokens: of all listed problems, or else of eight random ones. Of a
+    mixture, it is the longest one of its tasks."""
     listed = [*task.train, *task.held_out]
-    return max(len(tokenizer.prompt(input_of(p))) for p in listed or problems_of(task, 8, np.random.default_rng(0)))
+    found = [len(tokenizer.prompt(input_of(p))) for p in listed or problems_of(task, 8, np.random.default_rng(0))]
+    while hasattr(task, "task"):
+        task = task.task
+    return max(found + [longest_prompt(part, tokenizer) for part in getattr(task, "tasks", ())])
 
 
 def speech(task: Task | None) -> dict[str, Any]:

@@ -85,8 +85,10 @@ class UserTask(Task):
             if not isinstance(data.get(name), str | None):
                 raise UserError(f'{where} has a "{name}" that is not a text; write {{"prompt": "...", "{name}": '
                                 '"..."}')
-        if reply:
-            data.setdefault("demonstration", reply)
+        if number and float(answer).is_integer() and abs(answer) < 2**53:    # a table often stores 42 as 42.0
+            answer = data["answer"] = int(answer)
+        if reply and data.get("demonstration") is None:
+            data["demonstration"] = reply
         several = reply and any(turn["role"] == "assistant" for turn in messages)
         turns = [*messages, {"role": "assistant", "content": reply}] if several else None
         return Problem(prompt, reply if answer is None else str(answer), data, messages, turns)
@@ -101,6 +103,9 @@ class UserTask(Task):
                             'text as its "demonstration", or add --model with the folder of a trained model')
         return text
 
+    def answer_of(self, problem: Problem, response: str) -> str | None:
+        return super().answer_of(problem, response) if self.function is None else self.function.answer_of(response)
+
     def reward(self, problem: Problem, response: str) -> float:
         if self.function is None:
             return float(response.strip() == problem.answer.strip())
@@ -110,7 +115,7 @@ class UserTask(Task):
 def taught(problem: Problem) -> str | None:
     """Return the teacher's response of a row: its `demonstration`, or else its `completion`, or else its answer."""
     row = problem.data if isinstance(problem.data, dict) else {}
-    return row.get("demonstration", row.get("completion", problem.answer))
+    return row.get("demonstration") or row.get("completion") or problem.answer
 
 
 def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str, Any]]]:

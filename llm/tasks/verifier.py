@@ -156,7 +156,8 @@ class Verifier:
                 if name in parts:
                     raise UserError(f"two rewards have a part named {name}; rename one of them")
                 parts[name] = x
-        return one if self.alone else Score(finite(total, "the sum of the rewards", ""), parts)
+        # Rounded, because 0.7 + 0.2 + 0.1 is a little less than 1, and a reward of 1 means solved.
+        return one if self.alone else Score(round(finite(total, "the sum of the rewards", ""), 9), parts)
 
     def score(self, term: Term, prompt: str, response: str, row: Mapping[str, Any]) -> float:
         """Return the result of one function. Raise UserError if it fails or returns no finite number."""
@@ -165,6 +166,12 @@ class Verifier:
         if term.ready:
             return term.function(prompt, response, **term.fields(row))
         return scored(call(name, here, term.function, prompt, response, **term.fields(row)), name, here)
+
+    def answer_of(self, response: str) -> str | None:
+        """Return the final answer in a response: the expression that `math` reads, or else the whole text."""
+        if any(term.function is rewards.math for term in self.terms):
+            return rewards._expression_in(response)
+        return response.strip() or None
 
     def check(self, problem: Any, where: str) -> None:
         """Raise UserError, before training, if a problem lacks a field or a ready-made reward cannot use its fields.

@@ -1,5 +1,6 @@
 """Settings that bound memory: how many rows a pass reads, what it keeps, and what is said where memory runs out."""
 import json
+import os
 import tracemalloc
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 import llm
 from llm.config import LanguageConfig
+from llm.memory import fit
 from llm.policy.generate import Sampler
 from llm.policy.score import log_probs
 from llm.policy.shape import Shape
@@ -136,6 +138,12 @@ def test_memory_that_does_not_suffice_for_the_model_is_told_too(where, beginner,
     monkeypatch.setattr(where, fail)
     with pytest.raises(UserError, match="^not enough memory; choose a smaller --model, or smaller --layers"):
         llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo", kl_coef=0.1))
+
+
+def test_processes_of_torchrun_do_not_choose_each_its_own_micro_batch(monkeypatch):
+    monkeypatch.setattr("os.environ", os.environ | {"RANK": "1", "WORLD_SIZE": "2"})
+    with pytest.raises(UserError, match="each process would choose another micro-batch; add --micro-batch 8"):
+        fit(LanguageConfig(fsdp=True), Transformer(Shape(vocab_size=16)), 4, 4)
 
 
 # Turned red by: any RuntimeError taken for this one.

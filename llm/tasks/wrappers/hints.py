@@ -54,6 +54,9 @@ class Hints(Wrapper):
 
     def draw(self, problem: Any, rng: np.random.Generator) -> Drawn:
         """Return the problem with a hint. Raise UserError if it has no known answer."""
+        if getattr(problem, "messages", None):
+            raise UserError(f"a prompt of {self.task.name} is a conversation, and a hint continues a text; leave out "
+                            "hints:")
         if not problem.answer:
             raise UserError(f"a problem of {self.task.name} has no known answer to show as a hint; leave out hints:")
         h = self.left[self.language(problem)]

@@ -24,10 +24,11 @@ from spinup.errors import UserError
 def votes(answers: Sequence[str | None]) -> list[bool]:
     """Return whether each answer is the majority answer: the most common one, of several the one that is first.
 
-    None is no answer: it has no vote, and it is never the majority answer.
+    None is no answer: it has no vote, and it is never the majority answer. If all answers differ, none is it.
     """
     counts = Counter(answer for answer in answers if answer is not None)
-    majority = counts.most_common(1)[0][0] if counts else None
+    agreed = counts and (len(counts) == 1 or max(counts.values()) > 1)
+    majority = counts.most_common(1)[0][0] if agreed else None
     return [answer is not None and answer == majority for answer in answers]
 
 

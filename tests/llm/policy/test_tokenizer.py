@@ -92,6 +92,8 @@ def test_a_beginning_is_not_doubled(made):
 def test_without_a_chat_a_prompt_is_the_text(made):
     tokenizer = HFTokenizer(made(eos="</s>", bos="<s>"))
     assert names(tokenizer, tokenizer.prompt("hi")) == "<s>hi" and names(tokenizer, tokenizer.encode("hi")) == "hi"
+    written = tokenizer.encode("hi</s>", literal=True)
+    assert tokenizer.end in tokenizer.encode("hi</s>") and tokenizer.end not in written
     tokenizer.tokenizer.clean_up_tokenization_spaces = True              # as some folders ask for
     tokenizer.tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
     assert tokenizer.decode(tokenizer.encode("hi , you !")) == "hi , you !"

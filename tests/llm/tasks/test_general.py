@@ -17,7 +17,9 @@ TASK = General()
     ("What is the capital of France?", "Parisian", 0.0), ("What is the capital of France?", "", 0.0),
     ("How many days are in a week?", "7", 1.0), ("How many days are in a week?", "There are seven days.", 1.0),
     ("How many days are in a week?", "There are 17 days.", 0.0), ("What do we call frozen water?", "nice", 0.0),
-    ("What is a baby dog called?", "Puppies.", 1.0), ("At what temperature in Celsius does water freeze?", "100", 0.0)])
+    ("What is a baby dog called?", "Puppies.", 1.0), ("At what temperature in Celsius does water freeze?", "100", 0.0),
+    ("At what temperature in Celsius does water freeze?", "100.0", 0.0),
+    ("At what temperature in Celsius does water freeze?", "At 0.", 1.0)])
 def test_answers_are_whole_words(question, response, earned):
     assert TASK.reward(Problem(question), response) == earned
 

@@ -1,9 +1,14 @@
 """Mixtures of tasks."""
+import json
+
 import numpy as np
 import pytest
 
+from llm.config import LanguageConfig
+from llm.policy.tokenizer import CharTokenizer
 from llm.tasks.make import make_task
-from llm.tasks.task import is_held_out
+from llm.tasks.task import is_held_out, longest_prompt
+from llm.warmup import identity
 from spinup.errors import UserError
 
 
@@ -32,6 +37,22 @@ def test_each_problem_belongs_to_its_own_task():
     assert (task.max_tokens, task.alphabet, task.measure) == (7, "abcdefghij>", "held_out_accuracy")
     mixed = make_task("mix:reverse+taste")
     assert (mixed.measure, mixed.name) == ("held_out_reward", "mix_reverse_taste")
+
+
+# Turned red by: a reward that the tasks of a mixture do not get; a long prompt of a file that is not looked at.
+def test_a_mixture_of_files_has_a_reward(tmp_path):
+    for name in "ab":
+        rows = [{"prompt": f"{name}{i}" + "!" * 200 * (i == 7), "max_words": 3} for i in range(30)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "mine.py").write_text("def short(prompt, response, *, max_words):\n    return 1 - len(response) / 10\n")
+    text = f"mix:{tmp_path}/a.jsonl+{tmp_path}/b.jsonl"
+    task = make_task(text, f"{tmp_path}/mine.py:short")
+    problems = task.problems(4, np.random.default_rng(0))
+    assert task.rewards(problems, ["", "12345"] * 2) == [1.0, 0.5] * 2
+    assert longest_prompt(task, CharTokenizer("ab!0123456789")) == 202
+    before = identity(LanguageConfig(task=text), task)
+    (tmp_path / "a.jsonl").write_text((tmp_path / "a.jsonl").read_text() + '{"prompt": "a99", "max_words": 3}\n')
+    assert identity(LanguageConfig(task=text), task) != before
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -15,7 +15,8 @@ NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seve
 @pytest.mark.parametrize(("response", "earned"), [
     ("7 + 6 = 13", 1.0), ("The equation is 7+6=13.", 1.0), ("7 6 13", 1.0), ("7 + 6", 0.5), ("7 + 6 = 14", 0.5),
     ("6 + 7 = 13", 0.5), ("7 + 7 = 13", 0.75), ("13", 0.0), ("7", 0.25), ("7 + 13", 0.25), ("17 + 6 = 13", 0.75),
-    ("7 + 6 = 13 = 1", 0.5), ("seven plus six is 13", 0.0), ("7 + 6 = 013", 0.5), ("²", 0.0), ("", 0.0)])
+    ("7 + 6 = 13 = 1", 0.5), ("seven plus six is 13", 0.0), ("7 + 6 = 013", 0.5), ("7 + 6 = 1.13", 0.5), ("7 + 6 = -13", 0.5),
+    ("²", 0.0), ("", 0.0)])
 def test_parts_of_the_reward(response, earned):
     assert TASK.reward(Problem("", data=(7, 6, 13)), response) == earned
 

@@ -69,6 +69,19 @@ def test_without_a_reward_the_answer_is_compared():
         assert task.reward(Problem("a", "Rome "), response) == worth
 
 
+# Turned red by: 42.0 for 42, which a table writes; null taken for a demonstration.
+def test_numbers_and_nulls_of_a_table():
+    rows = [{"prompt": f"{i}", "answer": float(i), "demonstration": None, "completion": None} for i in range(40)]
+    task = UserTask([*rows, {"prompt": "half", "answer": 0.5}])
+    assert {p.answer for p in [*task.train, *task.held_out]} == {*map(str, range(40)), "0.5"}
+    assert all(task.demonstration(p, np.random.default_rng(0)) == p.answer for p in task.train)
+    exact = UserTask(rows, "exact")
+    assert exact.reward(exact.train[0], exact.train[0].prompt) == 1.0
+    said = UserTask([{"messages": [{"role": "user", "content": x}, {"role": "assistant", "content": "so"}],
+                      "demonstration": None} for x in "ab"])
+    assert said.demonstration(said.train[0], np.random.default_rng(0)) == "so"
+
+
 # Turned red by: a number refused for its type, or left as a tensor, which no table can hold.
 @pytest.mark.parametrize("result", [1, 1.0, True, np.float32(1), np.bool_(True), np.array(1), torch.tensor(1.0),
                                     torch.tensor([1.0])], ids=repr)

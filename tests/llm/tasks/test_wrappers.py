@@ -1,5 +1,6 @@
 """Wrappers of tasks: each formula beside a second computation, what fits together, and what they leave as it was."""
 import itertools
+import json
 import subprocess
 import sys
 
@@ -120,13 +121,13 @@ def test_groups_are_rows_of_one_draw():
 
 
 def majority(answers: tuple) -> str | None:
-    """The most common answer, by counting all pairs; of several, the one that comes first."""
+    """The most common answer, by counting all pairs; of several, the first; None if each of several occurs once."""
     best, most = None, 0
     for answer in answers:
         n = sum(answer is not None and other == answer for other in answers)
         if n > most:
             best, most = answer, n
-    return best
+    return best if most > 1 or sum(answer is not None for answer in answers) == 1 else None
 
 
 # Turned red by: training on other prompts than asked for; rewards of the test that come from votes.
@@ -140,9 +141,9 @@ def test_votes_on_the_prompts_of_the_test():
         assert task.rewards([tests[0]] * 2, ["0", "0"]) == [float(tests[0].answer == "0")] * 2
 
 
-# Turned red by: ties that go to the last answer; a missing answer that votes.
+# Turned red by: ties that go to the last answer; a missing answer that votes; a majority of one among different answers.
 def test_votes_beside_a_count_of_all_groups():
-    for answers in itertools.product(["1", "2", None], repeat=4):
+    for answers in itertools.product(["1", "2", "3", None], repeat=4):
         assert votes(answers) == [x is not None and x == majority(answers) for x in answers]
 
 
@@ -160,6 +161,26 @@ def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
     assert task.rewards([problem] * 2, ["", "1"]) == [0, 0]
     plain = make_task("vote:addition")                                    # an empty response is no answer
     assert plain.rewards(drawn(plain) * 3, ["", "", "12"]) == [0, 0, 1]
+
+
+# Turned red by: whole texts compared where a reward reads an expression, so that all answers differ.
+def test_a_vote_compares_the_expressions_that_math_reads(tmp_path):
+    pytest.importorskip("math_verify")
+    rows = [{"prompt": f"What is {i} + {i}?", "answer": 2.0 * i} for i in range(20)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for task in make_task(f"vote:{tmp_path}/sums.jsonl", "math"), make_task("vote:modular", "math"):
+        problem = drawn(task)[0]
+        said = ["I add them: $7$", "So it is \\boxed{7}", "It may be $8$", "no"]
+        assert task.rewards([problem] * 4, said) == [1, 1, 0, 0]
+
+
+# Turned red by: a hint before the response to a conversation, which the policy does not read.
+def test_a_conversation_has_no_hints(tmp_path):
+    rows = [{"messages": [{"role": "user", "content": f"letter {x}"}, {"role": "assistant", "content": x * 2}]}
+            for x in "abcdefghijkl"]
+    (tmp_path / "talk.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="is a conversation, and a hint continues a text; leave out hints:"):
+        make_task(f"hints:{tmp_path}/talk.jsonl").problems(1, np.random.default_rng(0))
 
 
 # Turned red by: another formula than Kimi's; a wrong answer that gains; shortest and longest of right answers only.
