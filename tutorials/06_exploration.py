@@ -330,7 +330,7 @@ assert all(np.count_nonzero(v) == FREE.sum()
 # PPO alone falls far behind. A random walk reaches the goal in fewer than one of 10,000 episodes,
 # and PPO learns nothing before it finds a reward.
 #
-# PPO does not even remain random: its entropy falls. The reason is advantage normalisation
+# PPO does not even remain random: its entropy falls. A likely reason is advantage normalisation
 # (`whiten` in the code). PPO scales all advantages to standard deviation 1, however small they are.
 # Without rewards, the advantages contain only the errors of the value function, and the policy
 # drifts with these errors. A drifting policy may reach the goal by luck, but it does not search.

@@ -339,8 +339,8 @@ for name, numbers in rows.items():
 # could exploit. Its true reward ends within .9 of PPO with a KL penalty.
 #
 # DPO has a surprising effect: even the *chosen* responses become less likely, on every seed. The
-# loss depends only on the difference between the two responses. Both responses lose probability,
-# and responses that were not compared gain it.
+# loss depends only on the difference between the two responses. It falls also while both of them
+# lose probability, and then responses that were not compared gain it.
 
 # %% tags=["hide-cell", "trained"]
 gained = {"best of 64": [x[3] for x in best], "PPO": ends(penalised, "held_out_gold"),

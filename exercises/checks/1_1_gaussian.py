@@ -52,8 +52,8 @@ log_prob.extreme("You clip log_std, or you add a constant to the standard deviat
                  "to the policy that computes log_std; use the log_std that you are "
                  "given.", act=torch.tensor([[1e-10, 1e5]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-25.0, 12.0]))
-log_prob.extreme("Actions, means or distances are clipped. Do not clip them: the density must show how unlikely an "
-                 "action far from the mean is.", act=torch.tensor([[30.0, -400.0]]),
+log_prob.extreme("The result is not finite, or clipped. Far from the mean, the density itself rounds to 0. So "
+                 "compute its logarithm term by term, and clip neither actions nor distances.", act=torch.tensor([[30.0, -400.0]]),
                  mean=torch.tensor([[-30.0, 300.0]]), log_std=torch.tensor([0.5, 1.0]))
 
 

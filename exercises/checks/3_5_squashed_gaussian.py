@@ -113,8 +113,8 @@ log_prob.extreme("You clip log_std, or you add a constant to the standard deviat
                  "to the policy that computes log_std; use the log_std that you are "
                  "given.", u=torch.tensor([[1e-4, 20.0]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-9.0, 5.0]))
-log_prob.extreme("Samples, means or distances are clipped. Do not clip them: a sample far from the mean has a low "
-                 "density, and no bound limits it.",
+log_prob.extreme("The result is not finite, or clipped. Far from the mean, the density itself rounds to 0. So compute "
+                 "its logarithm term by term, and clip neither samples nor distances.",
                  u=torch.tensor([[60.0, -40.0]]), mean=torch.tensor([[-10.0, 30.0]]), log_std=torch.tensor([0.5, 1.0]))
 
 
@@ -198,6 +198,15 @@ def _(u, mean, log_std):
                   "the same sum.")
 def _(u, mean, log_std):
     return gaussian(u, mean, log_std).sum(-1, keepdim=True) - log_slope(u)
+
+
+@exercise.property
+def unchanged(student):
+    """Raise Wrong unless actions far out are tanh(u) exactly."""
+    u, act = student.squashed_sample(torch.tensor([[40.0, -40.0, 6.0]]), torch.zeros(3), torch.zeros(1, 3))
+    if not torch.equal(act, u.tanh()):
+        raise Wrong("actions far out are kept away from -1 and 1; return tanh(u) unchanged, because the log-density "
+                    "gets u and can handle a large |u|", "squashed_sample")
 
 
 @exercise.property

@@ -87,7 +87,7 @@ def _(lengths, opening, seat, columns):
 
 SHOWN = torch.tensor([[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
 rewards = exercise.function("learner_rewards", [
-    case(result=torch.tensor([1.0, -1.0, 1.0]), mask=SHOWN),
+    case(result=torch.tensor([1.0, -1.0, -1.0]), mask=SHOWN),
     case(result=torch.tensor([-1.0, 1.0]), mask=torch.tensor([[False, False, True], [True, False, False]])),
     *(case(result=torch.randint(-1, 2, (n,), generator=make).float(), mask=token_by_token(**chance(n, columns)))
       for n, columns in ((30, 8), (9, 4)))])

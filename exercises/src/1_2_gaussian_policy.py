@@ -22,6 +22,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal
 
 
 def mlp(sizes: list[int]) -> nn.Sequential:
@@ -62,8 +63,7 @@ def sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
 
 def log_prob(act: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the log-densities `[...]` of actions `[..., d]`. This function is given."""
-    distance = (act - mean) / log_std.exp()
-    return -0.5 * (distance**2 + 2 * log_std + math.log(2 * math.pi)).sum(-1)
+    return Normal(mean, log_std.exp()).log_prob(act).sum(-1)
 
 
 def entropy(log_std: Tensor) -> Tensor:

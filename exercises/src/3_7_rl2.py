@@ -15,9 +15,9 @@
 # are then all 0.
 #
 # Second, the memory $h$ is kept from one episode of a trial to the next, and reset between trials. Without any reset,
-# the policy treats the new task as the old one. With a reset after each episode, the policy knows its last step and
-# nothing else. We measured this on bandits of 5 arms and 10 pulls. After a million steps, the policy with this reset
-# has a return of 5.5, and RL² has 6.4. Random actions reach 5.
+# the policy treats the new task as the old one. With a reset after each episode, the policy begins every episode with
+# its last step and nothing else. We measured this on bandits of 5 arms and 10 pulls, where every pull is an episode.
+# After a million steps, the policy with this reset has a return of 5.5, and RL² has 6.4. Random actions reach 5.
 #
 # **You are done when** `spinup exercise check 3.7` says PASS.
 #

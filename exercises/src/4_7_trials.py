@@ -25,8 +25,9 @@
 #
 # **You are done when** `spinup exercise check 4.7` says PASS.
 #
-# **Look at** `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the same numbers with
-# `trial_advantages`, the function that the classic RL² uses for its GRU.
+# **Look at** `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns with the library's
+# `trial_advantages`, the function that the classic RL² uses for its GRU: it is GAE, here with values of 0 and
+# $\lambda = 1$. The baseline is `group_values`.
 
 # %%
 import torch

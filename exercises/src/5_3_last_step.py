@@ -20,6 +20,9 @@
 # - The right panel shows the return. After 30,208 steps it is 123, 152 and 244 with the bug, and 253, 258 and 277
 #   without it.
 #
+# `done` merges both kinds of end. Where a time limit ended an episode, the caller has already added
+# $\gamma V(s_{t+1})$ to the reward. This part is correct.
+#
 # **You are done when** `spinup exercise check 5.3` says PASS. There may be more bugs than the first one that you see.
 #
 # **Look at** a rollout of three steps, on paper: which value and which flag does each step need?

@@ -70,4 +70,4 @@ def learner_rewards(result: Tensor, mask: Tensor) -> Tensor:
 if __name__ == "__main__":
     mask = learner_mask(torch.tensor([5, 4, 2]), torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]), 6)
     print(mask.int(), "should be 1 0 1 0 1 0, then 0 1 0 1 0 0, then zeros")
-    print(learner_rewards(torch.tensor([1.0, -1.0, 1.0]), mask), "should be 1 at the fifth token, -1 at the fourth")
+    print(learner_rewards(torch.tensor([1.0, -1.0, -1.0]), mask), "should be 1 at the fifth token, -1 at the fourth")

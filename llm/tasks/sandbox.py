@@ -125,7 +125,7 @@ def run(code: str, tests: Sequence[str], seconds: float, memory_mb: int) -> tupl
         with subprocess.Popen(
                 [sys.executable, "-s", "-P", "-S", "-B", "-X", "utf8", "-c", CHILD, str(seconds), str(memory_mb << 20),
                  ",".join(KINDS), call_filter().hex()],
-                cwd=folder, env=kept | dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder) | {"PYTHONHASHSEED": "0"},
+                cwd=folder, env=kept | dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder) | EQUAL,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, start_new_session=True) as process:
             try:
                 said, late = process.communicate(job, timeout=2 * seconds)[0], False

@@ -141,7 +141,7 @@ def test_votes_on_the_prompts_of_the_test():
         assert task.rewards([tests[0]] * 2, ["0", "0"]) == [float(tests[0].answer == "0")] * 2
 
 
-# Turned red by: ties that go to the last answer; a missing answer that votes; a majority of one among different answers.
+# Turned red by: ties that go to the last answer; a missing answer that votes; a majority of one among other answers.
 def test_votes_beside_a_count_of_all_groups():
     for answers in itertools.product(["1", "2", "3", None], repeat=4):
         assert votes(answers) == [x is not None and x == majority(answers) for x in answers]
