@@ -53,8 +53,9 @@ log_prob.extreme("You clip log_std, or you add a constant to the standard deviat
                  "given.", act=torch.tensor([[1e-10, 1e5]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-25.0, 12.0]))
 log_prob.extreme("The result is not finite, or clipped. Far from the mean, the density itself rounds to 0. So "
-                 "compute its logarithm term by term, and clip neither actions nor distances.", act=torch.tensor([[30.0, -400.0]]),
-                 mean=torch.tensor([[-30.0, 300.0]]), log_std=torch.tensor([0.5, 1.0]))
+                 "compute its logarithm term by term, and clip neither actions nor distances.",
+                 act=torch.tensor([[30.0, -400.0]]), mean=torch.tensor([[-30.0, 300.0]]),
+                 log_std=torch.tensor([0.5, 1.0]))
 
 
 @log_prob.mistake("log_std counts once where it should count twice: the brackets contain 2 log_std, the logarithm of "

@@ -142,7 +142,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             def score(seed: int, problems: list = problems) -> list[float]:
                 generator = None
                 if cfg.decoding == "sampled":
-                    generator = torch.Generator(model.device).manual_seed(seed)
+                    other = int(np.random.SeedSequence((seed, 1)).generate_state(1)[0])
+                    generator = torch.Generator(model.device).manual_seed(other)      # not eps' own
                 batch = sample(sampler, task, tokenizer, problems, generator=generator,
                                max_tokens=cfg.response_tokens(task), temperature=cfg.temperature,
                                timed=run.timed)

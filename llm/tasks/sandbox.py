@@ -30,6 +30,7 @@ from spinup.machine import cores
 from spinup.runs.seccomp import seccomp_filter
 
 OUTPUT = 1 << 16        # bytes; an answer that prints more has failed
+EQUAL = {"PYTHONHASHSEED": "0"}       # so that sets have the same order in each run
 KINDS = ("memory", "the size of files", "the number of files", "other folders", "processes", "network", "signals",
          "memory and open files of other processes")
 

@@ -2,8 +2,8 @@
 
 The program uses two processes. One holds the tests and the verdict, the other holds the answer. The tests query the
 answer through a pair of pipes. Plain data (whole numbers, floats, texts, bytes, lists, tuples, sets, dicts, None, and
-the Counter, OrderedDict, defaultdict and deque of `collections`) is sent as JSON. Any other object stays in the answer's process,
-and the test has a `Remote` for it.
+the Counter, OrderedDict, defaultdict and deque of `collections`) is sent as JSON. Any other object stays in the
+answer's process, and the test has a `Remote` for it.
 """
 
 CHILD = r"""

@@ -41,7 +41,7 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    num_envs: Size = 16                # environments per process; does not change the results
+    num_envs: Size = 16                # environments per process; changes results only by rounding
     pairs: Size = 32                   # perturbations per update, each with both signs (16-256)
     sigma: Positive = 0.05             # noise size; small: no signal, large: blurred (0.01-0.1)
     lr: Positive = 0.03                # learning rate of Adam (0.005-0.1)

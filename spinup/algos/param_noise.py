@@ -26,7 +26,7 @@ Differs from dqn.py and ddpg.py by: perturbed weights choose the actions.
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from spinup.core.fast.acting import NumpyMLPs
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
 from spinup.envs.spaces import action_bounds, number_of_actions, vector_size
-from spinup.runs.config import Count, Positive, ReplayConfig, Unit, Widths
+from spinup.runs.config import Count, Positive, Range, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run, make_env
 
@@ -53,7 +53,8 @@ class Config(ReplayConfig):
     noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions = baseline
     sigma: Positive = 0.05             # initial standard deviation of the weight noise; is adapted
     adapt_every: Count = 50            # steps between measurements of the action distance
-    adapt: Positive = 1.01             # factor of each change of sigma; too large: it oscillates
+    adapt: Annotated[float, Range(1.0, 10.0)] = 1.01   # factor of each change of sigma; too large:
+                                       # it oscillates
     action_noise: Positive = 0.2       # Box: target standard deviation of actions in -1 to 1
     epsilon: Unit = 0.1                # Discrete: final share of random actions to match
     explore: Unit = 0.5                # Discrete: share of the run in which epsilon falls from 1

@@ -195,6 +195,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> P
     """Create policy and value function; UserError for spaces other than those of
     `spinup.envs.games`."""
     number_of_actions(action_space, cfg.algorithm)
+    if cfg.frame_stack > 1:
+        raise UserError("self_play sees one position at a time; leave out --frame-stack")
     keys = set(observation_space) if isinstance(observation_space, spaces.Dict) else set()
     if keys != {"observation", "action_mask"}:
         raise UserError(NO_GAME)

@@ -148,6 +148,10 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
 
     make = family(algorithm).competitor(directory) if algorithm.family else None
     policy = None if make else load(directory)
+    if given := [name for name in ("frame_stack", "episodes") if policy is not None and name in policy.env_settings]:
+        flag = "--" + given[0].replace("_", "-")
+        raise UserError(f"{directory} was trained with {flag}, and a tournament shows one position at a time; type "
+                        f"`spinup eval {directory}`, or train without {flag}")
 
     def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         policy.rng = rng

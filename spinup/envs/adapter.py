@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from spinup.envs.spaces import describe, fits, observation_view, to_native
 from spinup.envs.trouble import check_finite, failed, finite, name_of, place
@@ -69,6 +69,12 @@ class VectorAdapter(VectorEnv):
             raise UserError(f"{name} restarts environments in the step after an episode ends "
                             "(AutoresetMode.NEXT_STEP), which would store transitions without an action; make it with "
                             f"SAME_STEP: {HOW_TO_MAKE}")
+        outer = self.env
+        while mode is not AutoresetMode.SAME_STEP and isinstance(outer, VectorWrapper):
+            if (wrapper := type(outer).__name__) in ("NormalizeObservation", "NormalizeReward"):
+                raise UserError(f"the vector wrapper {wrapper} cannot restart some of the environments; put "
+                                f"Gymnasium's {wrapper} around each of them, with make_vec(..., wrappers=[...])")
+            outer = outer.env
         return mode is AutoresetMode.SAME_STEP
 
     def _restarts_by_mask(self) -> bool:
@@ -119,7 +125,10 @@ class VectorAdapter(VectorEnv):
 
     def _restarted(self, ended: np.ndarray) -> np.ndarray:
         """Reset the copies where `ended`, `[N]` bool. Return their first observations."""
-        raw, _ = self.env.reset(options={"reset_mask": ended.copy()})
+        try:
+            raw, _ = self.env.reset(options={"reset_mask": ended.copy()})
+        except Exception as error:
+            raise failed(self.name, error, place()) from error
         return self._seen(raw, self.num_envs)[ended]
 
     def _costs(self, infos: dict[str, Any], info: "Rows") -> np.ndarray | None:

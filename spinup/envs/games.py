@@ -83,7 +83,7 @@ def flat(observation: np.ndarray, legal: np.ndarray) -> np.ndarray:
 
 def random_move(obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Sample a uniformly random legal move for each game, `[n]`: a `Reply`."""
-    return (noise * obs[:, -noise.shape[1]:]).argmax(1)
+    return np.where(obs[:, -noise.shape[1]:] > 0, noise, -1).argmax(1)    # a number of `noise` may be 0
 
 
 class Duels(VectorEnv):
@@ -161,7 +161,7 @@ class Duels(VectorEnv):
             if not len(turn):
                 break
             legal = self.game.legal(turn)
-            _, ended = self.game.play((self.rng.random(legal.shape) * legal).argmax(1), turn)
+            _, ended = self.game.play(np.where(legal, self.rng.random(legal.shape), -1).argmax(1), turn)
             self.game.reset(turn[ended])
 
     def _save(self) -> dict[str, Any]:

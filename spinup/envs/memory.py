@@ -49,9 +49,9 @@ class Memory(Wrapped):
         self.observation_space = Box(-np.inf, np.inf, (self.size + self.memory + 1,))
         self.played = np.zeros(env.num_envs, np.int64)                    # episodes of the current trial
 
-    def _reset(self) -> np.ndarray:
+    def _begun(self, obs: np.ndarray) -> np.ndarray:
         self.played[:] = 0
-        return self._first(self.env.reset())
+        return self._first(obs)
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
         self.played[i] = 0

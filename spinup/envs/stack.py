@@ -25,14 +25,14 @@ class FrameStack(Wrapped):
         if env.frames > 1:
             raise UserError(f"an observation of this environment is already a stack of {env.frames} frames; leave out "
                             "--frame-stack")
-        self.size, self.one, self.shown_by = size, shape, env.shown_by
+        self.size, self.one = size, shape
         image = len(shape) == 3
         low, high = (0, 255) if image else (-np.inf, np.inf)
         self.observation_space = Box(low, high, (size, *shape) if image else (size * shape[0],), dtype.type)
         self.frames = size if image and shape[0] == 1 else 1             # so that a replay stores each image once
 
-    def _reset(self) -> np.ndarray:
-        return self._filled(self.env.reset())
+    def _begun(self, obs: np.ndarray) -> np.ndarray:
+        return self._filled(obs)
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
         self.env.restart(i, seed)

@@ -16,7 +16,7 @@ from gymnasium.spaces import Discrete
 
 from spinup.envs.games import Duels, Game, Games
 from spinup.envs.spaces import observation_view, to_native
-from spinup.envs.vector import Step, VectorEnv, generator
+from spinup.envs.vector import Step, VectorEnv, copy_seeds, generator
 from spinup.errors import UserError, nearest
 
 # Start of the id -> modules that it needs besides PettingZoo.
@@ -189,7 +189,8 @@ class Agents(VectorEnv):
 
     One policy controls all agents (parameter sharing). If the observations are vectors of different lengths, they are
     padded with zeros, followed by a one-hot vector of the agent (Terry et al. 2020, arXiv:2005.13625). Atari games use
-    4 stacked frames of 84 x 84 grey pixels. Each frame is the maximum of two, and an action lasts 4 frames.
+    4 stacked frames of 84 x 84 grey pixels, and one more constant image per agent, as the one-hot vector. Each frame is
+    the maximum of two, and an action lasts 4 frames.
 
     Args:
         num_envs: number of rows, a multiple of the number of agents.
@@ -217,14 +218,15 @@ class Agents(VectorEnv):
                             "choose another, such as mpe/simple_spread-v3")
         self.observation_space, self.action_space = first.observation_space(self.agents[0]), actions[0]
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
-        self.seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(num_envs // k)]
+        self.seeds = copy_seeds(seed, num_envs // k)
 
     def _make(self, **kwargs: Any) -> Any:
         import supersuit
         env = make_one_zoo(self.name, "parallel", **kwargs)
         if self.name.startswith("atari/"):
             env = supersuit.frame_skip_v0(supersuit.max_observation_v0(env, 2), 4)
-            return supersuit.frame_stack_v1(supersuit.resize_v1(supersuit.color_reduction_v0(env, "full"), 84, 84), 4)
+            env = supersuit.resize_v1(supersuit.color_reduction_v0(env, "full"), 84, 84)
+            return supersuit.agent_indicator_v0(supersuit.frame_stack_v1(env, 4))   # all agents see the same frames
         spaces: list[Space] = [env.observation_space(agent) for agent in env.possible_agents]
         if any(space != spaces[0] for space in spaces):
             env = supersuit.agent_indicator_v0(supersuit.pad_observations_v0(env))
@@ -236,6 +238,10 @@ class Agents(VectorEnv):
     def _reset(self) -> np.ndarray:
         return np.concatenate([self._rows(env.reset(seed=seed)[0])
                                for env, seed in zip(self.envs, self.seeds, strict=True)])
+
+    def reseed(self, seed: int) -> None:
+        self.seeds = copy_seeds(seed, len(self.envs))
+        self.reset()
 
     def _step(self, action: np.ndarray) -> Step:
         k, ends = len(self.agents), []

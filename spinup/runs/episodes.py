@@ -14,7 +14,7 @@ from spinup.runs.policy import Policy
 
 UNSEEN = 1_000_000      # added to the seed; training uses small seeds, so these episodes are new to the policy
 ANY = ("episodes", "inputs", "frame_stack")             # settings of `make` for any environment
-LONGEST = 100_000       # steps after which an episode counts as endless
+LONGEST = 200_000       # steps after which an episode counts as endless; a game of Atari ends after 108,000 frames
 
 
 def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministic: bool = True,
@@ -22,6 +22,8 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
     """Play `episodes` new episodes and return their returns and lengths, ordered by environment copy. The policy stays
     unchanged.
 
+    Where several agents act simultaneously, each has its own return. All agents of a game are counted, so there may be
+    more than `episodes`, and the returns of a game are adjacent.
     The number of episodes per copy is fixed in advance. Taking the first episodes to finish would favour short ones.
     UserError if the policy does not fit the environment, or an episode does not end.
     """
@@ -32,9 +34,10 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
     try:
         check_fits(policy, envs.observation_space, envs.action_space, env)
         player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
-        wanted = [episodes // copies + (i < episodes % copies) for i in range(copies)]
+        games, places = -(-episodes // agents), copies // agents
+        wanted = [games // places + (i // agents < games % places) for i in range(copies)]
         played: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
-        obs, left = envs.reset(), episodes
+        obs, left = envs.reset(), games * agents
         while left:
             obs = envs.step(player.act_batch(obs, deterministic)).obs
             for i, episode in zip(np.flatnonzero(envs.episode_length == 0), envs.take_finished(), strict=True):
@@ -44,7 +47,9 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
             check_ends(envs.episode_length.max(), env)
     finally:
         envs.close()
-    returns, lengths = zip(*(episode for copy in played for episode in copy), strict=True)
+    found = [episode for i in range(0, copies, agents) for game in zip(*played[i:i + agents], strict=True)
+             for episode in game]
+    returns, lengths = zip(*found, strict=True)
     return list(returns), list(lengths)
 
 
@@ -66,5 +71,5 @@ def check_fits(policy: Policy, observation_space: Space, action_space: Space, en
 def check_ends(length: int, env: EnvSource) -> None:
     """UserError if an episode is so long that it seems endless: the policy is in a loop."""
     if length >= LONGEST:
-        raise UserError(f"an episode of {source_name(env)} did not end within {LONGEST:,} steps; put "
-                        "gymnasium.wrappers.TimeLimit around it")
+        raise UserError(f"an episode of {source_name(env)} did not end within {LONGEST:,} steps; give "
+                        "it a time limit, such as gymnasium.wrappers.TimeLimit(env, 1000)")

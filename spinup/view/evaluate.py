@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from spinup.envs.make import EnvSource
+from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.runs.episodes import play_episodes
 from spinup.runs.policy import Policy
@@ -17,6 +18,7 @@ class Evaluation:
 
     returns: list[float]
     lengths: list[int]
+    agents: int = 1         # so many adjacent returns are those of the agents of one game
 
     @property
     def mean(self) -> float:
@@ -27,9 +29,9 @@ class Evaluation:
     def interval(self) -> tuple[float, float] | None:
         """95 % confidence interval (Student's t) of the mean over episodes of this policy; None for fewer than three.
 
-        Policies of other training seeds vary more.
+        The agents of one game count as one episode, with their mean return. Policies of other training seeds vary more.
         """
-        return statistics.interval(self.returns)
+        return statistics.interval(np.reshape(self.returns, (-1, self.agents)).mean(1).tolist())
 
     @property
     def min(self) -> float:
@@ -64,4 +66,5 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")
-    return Evaluation(*play_episodes(policy, env, episodes, deterministic=deterministic, seed=seed))
+    played = play_episodes(policy, env, episodes, deterministic=deterministic, seed=seed)
+    return Evaluation(*played, num_agents(env))

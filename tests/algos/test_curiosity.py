@@ -70,6 +70,8 @@ def test_images_that_were_seen_often_surprise_less(kind):
 
 
 def test_pixels_of_images_are_not_predicted(tmp_path):
+    with pytest.raises(UserError, match="leave nothing to learn from; raise one of them"):
+        Config(env="CartPole-v1", reward_coef=0, bonus_coef=0)
     with pytest.raises(UserError, match="choose --bonus rnd, inverse or random"):
         curiosity.make_policy(curiosity.Config(bonus="pixels"), Box(0, 255, (36, 36, 1), np.uint8), Discrete(2))
 

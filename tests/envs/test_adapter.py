@@ -112,6 +112,15 @@ def test_a_restart_in_the_next_step_is_refused_where_it_cannot_be_forestalled(ma
     vector.close()
 
 
+# Turned red by: wrappers that forget the statistics of all copies where one restarts, or fail there.
+def test_a_wrapper_that_restarts_all_copies_is_refused():
+    for wrapper in gymnasium.wrappers.vector.NormalizeObservation, gymnasium.wrappers.vector.NormalizeReward:
+        vector = wrapper(counters())
+        with pytest.raises(UserError, match=f"{wrapper.__name__} cannot restart some of the .*wrappers="):
+            make(vector, 3)
+        vector.close()
+
+
 def test_what_the_message_advises_works():
     advised = gymnasium.make_vec("CartPole-v1", 3, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
     assert make(advised, 3).same_step

@@ -130,6 +130,8 @@ def test_it_is_saved_in_the_middle_of_a_trial(name):
 def test_a_trial_is_as_long_as_its_task_lasts():
     with pytest.raises(UserError, match="a trial of this environment has 10 episodes, not 7; type --episodes 10"):
         make("Bandits-5x10-v0", 4, 0, episodes=7)
+    with pytest.raises(UserError, match="a trial of this environment has 10 episodes, not 5"):
+        make("Bandits-5x10-v0", 4, 0, episodes=5, frame_stack=2)
 
 
 # Turned red by: an evaluation that demands another number of copies of a vector environment.

@@ -11,6 +11,7 @@ from gymnasium.wrappers import FrameStackObservation
 import spinup
 from spinup.algos import dqn
 from spinup.envs import make
+from spinup.envs.memory import Memory
 from spinup.envs.spaces import observation_view
 from spinup.envs.stack import FrameStack
 from spinup.errors import UserError
@@ -94,6 +95,25 @@ def test_episodes_restarts_and_the_state():
     other.load_state_dict(env.state_dict())
     for _ in range(30):
         np.testing.assert_array_equal(env.step(np.ones(3, np.int64)).obs, other.step(np.ones(3, np.int64)).obs)
+
+
+# Turned red by: `reseed` of the wrapper alone, which a vector environment of Gymnasium cannot do copy by copy; frames of
+# the episodes before.
+def test_all_copies_are_reseeded():
+    vector = gymnasium.make_vec("CartPole-v1", 2, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
+    for env in FrameStack(make(vector, 2), 3), Memory(make("CartPole-v1", 2, seed=1), 2):
+        env.reset()
+        for _ in range(5):
+            env.step(np.ones(2, np.int64))
+        before = env.obs.copy()
+        env.reseed(5)
+        first = env.obs.copy()
+        assert (first[:, :4] != before[:, :4]).all() and not env.episode_length.any()
+        env.step(np.ones(2, np.int64))
+        env.reseed(5)
+        np.testing.assert_array_equal(env.obs, first)
+        env.reseed(6)
+        assert (env.obs[:, :4] != first[:, :4]).all()
 
 
 def test_a_stack_is_not_stacked_again():

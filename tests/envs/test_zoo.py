@@ -102,6 +102,20 @@ def test_agents_are_rows_and_see_and_earn_what_they_do_in_pettingzoo():
     assert len(envs.take_finished()) == 12
 
 
+# Turned red by: a resumed run that begins with its first episodes again.
+def test_agents_are_reseeded():
+    envs = make("mpe/simple_spread-v3", 6, 3)
+    first = envs.reset().copy()
+    envs.reseed(4)
+    assert (envs.obs != first).any(1).all() and len(envs.seeds) == 2
+
+
+# Turned red by: a number 0 of the noise at the only legal move.
+def test_a_random_move_is_legal():
+    seen = np.array([[7.0, 0, 0, 1]], np.float32)
+    assert random_move(seen, None, np.zeros((1, 3), np.float32)) == [2]
+
+
 def test_agents_who_see_more_than_others_are_told_apart():
     envs = make("mpe/simple_tag-v3", 8, 0)
     envs.reset()
@@ -115,7 +129,9 @@ def test_both_players_of_an_atari_game_are_rows_and_see_four_frames():
     obs = envs.reset()
     for _ in range(4):
         obs = envs.step(np.array([2, 3])).obs
-    assert obs.shape == (2, 4, 84, 84) and obs.dtype == np.uint8 and (obs[:, 0] != obs[:, 3]).any()
+    assert obs.shape == (2, 6, 84, 84) and obs.dtype == np.uint8 and (obs[:, 0] != obs[:, 3]).any()
+    np.testing.assert_array_equal(obs[0, :4], obs[1, :4])                # only the last images tell who is who
+    assert (obs[0, 4:] != obs[1, 4:]).all()
 
 
 @pytest.mark.parametrize("env, num_envs, words", [
@@ -148,10 +164,10 @@ def test_several_agents_need_no_preset(algorithm):
 
 
 # Turned red by: an episode of a few agents counted for more than it was, rows that fit no copy.
-@pytest.mark.parametrize("episodes", [1, 7])
-def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, tmp_path):
+@pytest.mark.parametrize(("episodes", "whole"), [(1, 3), (7, 9)])
+def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, whole, tmp_path):
     result = spinup.ppo("mpe/simple_spread", num_envs=6, rollout_steps=32, total_steps=384, test_episodes=2, quiet=True,
                         log_dir=tmp_path.as_posix(), tensorboard=False)
     found = evaluate(result.policy, "mpe/simple_spread-v3", episodes=episodes)
-    assert len(found.returns) == episodes and set(found.lengths) == {25} and found.mean < 0
+    assert len(found.returns) == whole and set(found.lengths) == {25} and found.mean < 0
     assert len(result.progress["test_return"]) > 0

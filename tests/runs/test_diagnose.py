@@ -31,6 +31,11 @@ def test_of_a_healthy_row_nothing_is_said():
     assert said({}, alike=19) == [] == said({}, alike=1000, share=0.05)
 
 
+# Turned red by: an intrinsic reward, or goals in hindsight, taken for no signal.
+def test_equal_returns_are_no_fault_where_something_else_is_learned_from():
+    assert said({"bonus": 0.1}, alike=40) == [] == said({}, alike=40, config=SimpleNamespace(hindsight_goals=4))
+
+
 # Turned red by: a comparison the other way round; a threshold of another column.
 @pytest.mark.parametrize(("row", "how", "words"), [
     ({"pi_grad_norm": 0.0}, {"config": SimpleNamespace(saturation_coef=0.0)},

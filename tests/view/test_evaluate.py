@@ -11,6 +11,7 @@ import spinup
 from spinup.core.distributions import Categorical
 from spinup.core.networks import ActorCritic
 from spinup.envs import make
+from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.runs import episodes as played
 from spinup.runs.episodes import UNSEEN
@@ -43,7 +44,7 @@ class Endless(Lottery):
 
 def policy_for(env, normalise=False) -> Policy:
     torch.manual_seed(0)
-    copy = make(env, 1)
+    copy = make(env, num_agents(env))
     network = ActorCritic(copy.observation_space.shape, Categorical((int(copy.action_space.n),)), normalise=normalise)
     return Policy(network, copy.observation_space, copy.action_space)
 
@@ -118,6 +119,16 @@ def test_numbers_survive_json():
     assert (data["mean"], data["min"], data["max"], data["length_mean"], data["episodes"]) == (3.0, 1.0, 6.0, 3.0, 3)
     assert data["returns"] == found.returns and tuple(data["interval"]) == found.interval
     assert found.interval[0] <= found.mean <= found.interval[1]
+
+
+# Turned red by: agents of one game taken for independent episodes; a game that counts for some of its agents.
+def test_the_agents_of_a_game_count_once():
+    policy = policy_for("mpe/simple_spread-v3")
+    found = evaluate(policy, "mpe/simple_spread-v3", episodes=10)
+    assert (len(found.returns), found.agents) == (12, 3)
+    games = np.reshape(found.returns, (4, 3))
+    assert np.ptp(games, 1).max() < np.ptp(games.mean(1))                 # they share most of their reward
+    assert found.interval == module.Evaluation(games.mean(1).tolist(), [1] * 4).interval
 
 
 def test_refuses_what_cannot_be_played(monkeypatch):
