@@ -42,7 +42,7 @@ KNOWN = {"smollm2": Known(
 
 def kept(name: str) -> Path:
     """Return the place of a fetched model, in the user's cache folder. It may not exist yet."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache) / "spinup" / "models" / f"{name}.gguf"
 
 

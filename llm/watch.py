@@ -17,7 +17,7 @@ from llm.policy.scalar import RewardModel
 from llm.policy.score import score
 from llm.policy.tokenizer import Messages
 from llm.preferences import PATIENCE, compare
-from llm.restore import load
+from llm.restore import load, sampling_of, start_of
 from llm.rollout import sample
 from llm.run import EVALUATION
 from llm.tasks.check import distinct, problems_of
@@ -27,6 +27,7 @@ from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.runs.folders import describe, find_run, read_run
+from spinup.runs.values import reading
 from spinup.view.statistics import ANYWHERE, SHARE, in_words, interval
 
 PASS = 8                # samples of a problem for pass@k
@@ -40,27 +41,21 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
     """Return a run's folder, config.json and task. Raise UserError if task or reward was a Python object."""
     folder = find_run(directory)
     data = read_run(folder)
-    for name in ("task", "reward"):
-        if isinstance(data["config"][name], dict):
+    with reading(f"{describe(folder)}/config.json", "restore it or train again"):
+        given = {name: data["config"][name] for name in ("task", "reward")}
+    for name, value in given.items():
+        if isinstance(value, dict):
             raise UserError(f"the {name} of {describe(folder)} is a Python object; load the run in Python: "
                             f"llm.load({str(folder)!r})")
-    return folder, data, make_task(data["config"]["task"], data["config"]["reward"] or None)
+    return folder, data, make_task(given["task"], given["reward"] or None)
 
 
 def writer(folder: Path, data: dict[str, Any], task: Task, device: str, seed: int = 0) -> LanguagePolicy:
     """Load the policy in a folder, in fp32, with the sampling settings of the config.json `data`."""
     start = load_model(folder)
     start.tokenizer.set_chat(data.get("system"), data.get("template") or {})             # the initial policy may differ
-    return LanguagePolicy(start.model.to(find_device(device, True)), start.tokenizer, data["max_tokens"],
-                          data["config"]["temperature"], seed, **speech(task))
-
-
-def start_of(folder: Path, data: dict[str, Any]) -> Path:
-    """Return the folder of a run's initial policy. Raise UserError if it no longer exists."""
-    if not Path(data["start"]).exists():
-        raise UserError(f"{describe(folder)} starts from {data['start']}, which does not exist; restore it, or type "
-                        "the command in the folder where you trained it")
-    return Path(data["start"])
+    return LanguagePolicy(start.model.to(find_device(device, True)), start.tokenizer, *sampling_of(folder, data), seed,
+                          **speech(task))
 
 
 def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int,
@@ -143,7 +138,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
     policy, gold = writer(folder, data, task, device, seed), task.gold
-    problems = problems_of(task, prompts, np.random.default_rng(EVALUATION + 1 + seed), True)
+    problems = distinct(problems_of(task, prompts, np.random.default_rng(EVALUATION + 1 + seed), True))
     texts, rewards = answers(policy, task, problems, samples)
     for i, problem in enumerate(problems):
         known = f"   answer {problem.answer!r}" if problem.answer else ""

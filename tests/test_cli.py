@@ -464,3 +464,38 @@ def test_from_the_first_command_to_the_last_in_processes_of_their_own(start, tmp
     plotted = start(*advice[0][1:]).end()
     assert plotted.code == 0 and "ppo_CartPole-v1_1" in plotted.out
     assert list(tmp_path.rglob("*.svg"))
+
+
+# Turned red by: a module in a folder of runs that is imported, though the folder may come from anybody.
+@pytest.mark.parametrize("settings", [{"env": "runs.exp.evil:X-v0"}, {"env": "runs.exp.exp_s1.evil:X-v0"}])
+def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_path):
+    done = cli("ppo", "--exp-name", "exp", "--total-steps", 64, "--num-envs", 2, "--rollout-steps", 16,
+               "--minibatches", 1, "--quiet")
+    assert done.code == 0
+    run = tmp_path / "runs/exp/exp_s1"
+    for folder in (run, run.parent):
+        (folder / "evil.py").write_text("raise SystemExit('imported')")
+    about = json.loads((run / "config.json").read_text())
+    about["config"] |= settings
+    (run / "config.json").write_text(json.dumps(about))
+    for command in "eval", "watch", "resume":
+        done = cli(command, run)
+        assert done.code == 2 and "whose file is in a folder of runs and is not imported from there" in done.err
+
+
+# Turned red by: a seed or folders of the file that the grid replaces by the defaults; a value of a variable that is not
+# set.
+def test_a_grid_heeds_its_file_and_refuses_what_is_empty(cli, tmp_path):
+    (tmp_path / "mine.toml").write_text('seed = 7\nlog_dir = "big"\ntotal_steps = 32\nrollout_steps = 8\nnum_envs = 2\n'
+                                        "minibatches = 1\n")
+    done = cli("grid", "ppo", "--config", "mine.toml", "--lr", "1e-3")
+    assert done.code == 0 and [p.name[-3:] for p in (tmp_path / "big").glob("*/*")] == ["_s7"]
+    for words in ["grid", "ppo", "--log-dir", ""], ["grid", "ppo", "--ray", ""], ["tune", "ppo", "--storage", ""]:
+        done = cli(*words)
+        assert done.code == 2 and f"{words[2]} is empty; give it a value, or leave it out" in done.err
+
+
+# Turned red by: only the last of two lists.
+def test_a_list_is_given_once(cli):
+    done = cli("bench", "suite", "classic", "--seeds", 1, 2, "--seeds", 3)
+    assert done.code == 2 and "--seeds is given twice; give all values after one --seeds" in done.err

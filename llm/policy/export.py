@@ -11,7 +11,7 @@ from llm.policy.peft import CONFIG, settings, write_adapters
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
-from spinup.runs.files import write_json
+from spinup.runs.files import disk_errors, write_json
 from spinup.runs.folders import describe, read_run, writable
 
 WRITER = "spinup llm export"            # in config.json of an export, so that it may be replaced later
@@ -68,7 +68,8 @@ def write_whole(folder: str | Path, write: Callable[[Path], None]) -> None:
         raise UserError(f"{folder} {what}, and it would be lost; give the model a new folder")
     new.mkdir(parents=True)
     try:
-        write(new)
+        with disk_errors(new):
+            write(new)
         for file in (x for x in new.rglob("*") if x.is_file()):
             with open(file, "rb+") as written:
                 os.fsync(written.fileno())

@@ -1,6 +1,5 @@
 """Tokenizers, from text to token ids and back: one token per character for small models, or Hugging Face's."""
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spinup.errors import UserError, nearest
-from spinup.runs.files import write_json
+from spinup.runs.files import disk_errors, write_json
 
 CHARACTERS = "char_tokenizer.json"
 FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")     # every tokenizer of Hugging Face has one of these
@@ -236,14 +235,10 @@ class HFTokenizer:
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer, and its end tokens, into a folder. Raise OSError if the disk is full."""
-        try:
+        with disk_errors(folder):
             self.tokenizer.save_pretrained(folder)
-            ends = [self.end, *sorted(self.ends - {self.end})]
-            write_json(Path(folder) / "generation_config.json", {"eos_token_id": ends})
-        except Exception as error:                            # the library raises a bare Exception
-            if number := re.search(r"os error (\d+)", str(error)):
-                raise OSError(int(number[1]), os.strerror(int(number[1])).lower(), str(folder)) from None
-            raise
+        ends = [self.end, *sorted(self.ends - {self.end})]
+        write_json(Path(folder) / "generation_config.json", {"eos_token_id": ends})
 
 
 def check_chats(tokenizer: Tokenizer, system: str | None, arguments: Mapping[str, Any]) -> None:

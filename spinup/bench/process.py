@@ -16,7 +16,8 @@ from typing import Any
 from spinup import signals
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
-from spinup.runs.files import temporary_of, write_json
+from spinup.runs.files import write_json
+from spinup.runs.folders import writable
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -34,14 +35,8 @@ def check_out(out: Path | None, flag: str = "--out") -> None:
     """UserError if a file cannot be written. The check comes before the runs, not after them."""
     if out is None:
         return
-    try:
-        if out.is_dir():
-            raise IsADirectoryError
-        trial = temporary_of(out)
-        trial.touch()
-        trial.unlink()
-    except OSError:
-        raise UserError(f"{flag} {out} cannot be written; give a file in a folder that exists") from None
+    if (out.exists() and not out.is_file()) or not out.parent.is_dir() or not writable(out.parent):
+        raise UserError(f"{flag} {out} cannot be written; give a file in a folder that exists")
 
 
 def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:

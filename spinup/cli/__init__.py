@@ -50,8 +50,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
             if error.errno == errno.ENAMETOOLONG:
                 told = f"{str(error.filename)[:40]}... is too long for the name of a file; shorten it"
             elif disk_error(error):
-                told = (f"{error.filename or 'the output'} cannot be written ({error.strerror.lower()}); free disk "
-                        "space, or choose another folder")
+                advice = "free disk space, or choose another folder"
+                if denied := error.errno in (errno.EACCES, errno.EPERM):
+                    advice = "give yourself the permission, or choose another"
+                told = (f"{error.filename or 'the output'} cannot be {'opened' if denied else 'written'} "
+                        f"({error.strerror.lower()}); {advice}")
             else:
                 raise
             print(f"spinup: {told}", file=sys.stderr)

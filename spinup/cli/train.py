@@ -1,6 +1,7 @@
 """Commands that train: an algorithm, a grid of runs, a resumed run."""
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spinup import registry
@@ -38,7 +39,7 @@ def resume(argv: list[str]) -> int:
     where = describe(directory)
     if done.get("status") == "finished" and args.total_steps <= done["steps"]:
         early, settings = "", data["config"]
-        if done.get("stopped_early"):
+        if done.get("stopped_early") and isinstance(settings.get("total_steps"), int):
             early = f" of {settings['total_steps']:,}, stopped early"
             if "stop_accuracy" in settings:
                 early += f", because it reached --stop-accuracy {settings['stop_accuracy']}"
@@ -73,6 +74,7 @@ def grid(argv: list[str]) -> int:
     algorithm, values = algorithm_and_flags("grid", argv)
     from spinup.runs.flags import processes
     from spinup.view.grid import grid as run_grid
+    values = with_file(algorithm, values)
     ray = one("ray", values, "")
     workers = processes("workers")(one("workers", values, "256" if ray else "1"))
     return run_grid(algorithm.name, values, workers=workers, check=partial(checked, algorithm), ray=ray)
@@ -112,6 +114,17 @@ def algorithm_and_flags(command: str, argv: list[str]) -> tuple[Algorithm, dict[
     return registry.find(" ".join(argv[:words])), flags_and_values(command, argv[words:])
 
 
+def with_file(algorithm: Algorithm, values: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the flags of a grid, with the seed and the folders of its `--config` where no flag gives them."""
+    from spinup.runs.presets import read_toml
+    if not values.get("config"):
+        return values
+    file = read_toml(Path(values["config"][0]), algorithm.load().Config, algorithm)
+    found = {name: [str(file[name.replace("-", "_")])] for name in ("seed", "log-dir", "exp-name")
+             if name.replace("-", "_") in file}
+    return found | values
+
+
 def checked(algorithm: Algorithm, flags: dict[str, str]) -> "RunConfig":
     """Return the Config for these flags, "" for a flag without a value. UserError if a run with them could not start.
     """
@@ -137,6 +150,9 @@ def flags_and_values(command: str, words: list[str]) -> dict[str, list[str]]:
                             f"{EXAMPLES[command]}")
         else:
             current.append(word)
+    for flag in ("exp-name", "log-dir", "ray", "storage"):
+        if "" in values.get(flag, []):
+            raise UserError(f"--{flag} is empty; give it a value, or leave it out")
     for flag in values.keys() & NEEDED.keys():
         if not values[flag]:
             raise UserError(f"--{flag} needs a value, as in --{flag} {NEEDED[flag]}")

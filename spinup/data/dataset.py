@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,7 +24,7 @@ FORMAT = "spinup dataset 1"
 ARRAYS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
 DTYPES = {"rewards": "float32", "terminated": "bool", "truncated": "bool"}
 FAULTS = (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, MemoryError, RecursionError,
-          zipfile.BadZipFile, zlib.error)
+          zipfile.BadZipFile, zlib.error, RuntimeError, ArithmeticError, TokenError)
 ABOUT = {"env": str, "env_settings": dict, "observation_space": dict, "action_space": dict, "parts": list,
          "steps": int, "episodes": int, "mean_return": float, "seed": int, "versions": dict}
 PART = {"source": str, "actions": str, "steps": int, "episodes": int, "mean_return": float}

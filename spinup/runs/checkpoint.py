@@ -138,7 +138,8 @@ def read_checkpoint(path: Path) -> Any:
                             "again under another --exp-name") from None
         raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its "
                         "config.json") from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
+            pickle.UnpicklingError) as error:
         if "weights_only" in str(error) or "Unsupported" in str(error):
             raise UserError(f"{path} holds more than tensors and numbers and was not loaded, because it could run "
                             "code; use a checkpoint of a run") from None

@@ -83,7 +83,7 @@ def read_curves(directory: Path) -> Curves:
         raise UserError(f"{directory}/config.json has the seed {data['config']['seed']!r}, which is no whole number; "
                         "restore it")
     if not isinstance(subject, str):                                      # a Python function or object by name
-        subject = subject["callable"] if isinstance(subject, dict) else "list of prompts"
+        subject = subject.get("callable", "object") if isinstance(subject, dict) else "list of prompts"
     older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"
     unit = "updates" if data["algorithm"].startswith("llm ") else data.get("unit", "environment steps")
     return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older),

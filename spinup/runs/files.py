@@ -2,7 +2,9 @@
 import errno
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,9 +23,15 @@ def disk_error(error: BaseException | None) -> OSError | None:
     return None
 
 
-def temporary_of(path: Path) -> Path:
-    """Return the file that `write_whole` writes before it renames it to `path`."""
-    return path.with_name(f".{path.name}.tmp")
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise an OSError in place of an error of a library in Rust that names one: it raises a bare Exception."""
+    try:
+        yield
+    except Exception as error:
+        if number := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(number[1]), os.strerror(int(number[1])).lower(), str(path)) from None
+        raise
 
 
 def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
@@ -31,7 +39,7 @@ def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
 
     data: the bytes, or a function that writes into the file that it is given.
     """
-    temporary = temporary_of(path)
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
             data(file) if callable(data) else file.write(data)
@@ -43,8 +51,11 @@ def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
         raise
     if os.name == "posix":                                                # the folder stores the rename
         folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        try:
+            with suppress(OSError):                                       # some network file systems cannot do this
+                os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Run folders: their location, their config.json, and how to find them again."""
 import json
+import math
 import os
 import platform
 import re
@@ -23,6 +24,7 @@ from spinup.runs.config import RunConfig, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import up_to_date
 from spinup.runs.shelf import find_policy, read_about
+from spinup.runs.trust import check_modules
 
 # Settings that change where and how a run trains, but not its result: a run may resume with other values.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
@@ -70,7 +72,9 @@ def make_directory(directory: Path, resumed: bool, algorithm: str, subject: str,
             if not isinstance(error, FileExistsError) or config.exp_name:
                 raise UserError(f"cannot create {directory} ({error.strerror.lower()}); choose another --log-dir or "
                                 "--exp-name") from None
-            directory = free_directory(algorithm, subject, config)
+            taken, directory = directory, free_directory(algorithm, subject, config)
+            if directory == taken:                                        # its folder does not show what it holds
+                raise UserError(f"{directory.parent.parent} cannot be read; choose another --log-dir") from None
 
 
 def saved_at(directory: Path) -> int:
@@ -96,6 +100,9 @@ def lock(directory: Path, seen: int | None = None) -> FileLock:
                         "folder of your own, and resume it there") from None
     if seen is not None and saved_at(directory) != seen:
         taken.release()
+        if not (seen or (directory / "config.json").exists()):
+            raise UserError(f"{describe(directory)} holds a checkpoint without a config.json; restore it, or choose "
+                            "another --exp-name")
         raise UserError(f"another process has just trained in {describe(directory)}; type the same command again")
     return taken
 
@@ -110,7 +117,8 @@ def read_result(directory: Path) -> dict[str, Any]:
     done = isinstance(data, dict) and data.get("status") == "finished"
     numbers = ("steps", "seconds", "steps_per_second") if done else ("steps",)
     if not isinstance(data, dict) or "status" not in data or not all(
-            isinstance(data.get(name), int | float) for name in numbers) or done and data.get("measure") not in data:
+            isinstance(data.get(name), int | float) and math.isfinite(data[name]) for name in numbers) or done and (
+            not isinstance(data.get("measure"), str) or data["measure"] not in data):
         raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; {advice}")
     return data
 
@@ -136,7 +144,7 @@ def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -
     if not printable(str(folder)):
         raise UserError(f"{flag} {str(folder)!r} has an invalid character; use letters, digits and _")
     if not writable(folder):
-        other = Path.home() / other if folder == Path(other) else other
+        other = Path(os.path.expanduser("~")) / other if folder == Path(other) else other
         raise UserError(f"{flag} {folder} cannot be written to; choose a folder that you can write to, such as {flag} "
                         f"{other}")
 
@@ -214,6 +222,7 @@ def read_run(directory: Path) -> dict[str, Any]:
             data.get("config"), dict) or not isinstance(data.get("measure", ""), str):
         raise UserError(f"{describe(directory)}/config.json does not belong to a spinup run; give the folder of a run, "
                         "such as runs/NAME/NAME_s1")
+    check_modules(directory, data["config"])
     return data
 
 
@@ -284,6 +293,7 @@ def find_run(directory: Path) -> Path:
     if (directory / "config.json").exists():
         return directory
     runs = sorted(p.parent for p in directory.glob("**/config.json"))
+    runs = [run for run in runs if b'"algorithm"' in (run / "config.json").read_bytes()] or runs       # not exports
     if len(runs) == 1:
         return runs[0]
     if not runs:

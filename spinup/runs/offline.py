@@ -15,7 +15,7 @@ from spinup.envs.memory import Memory
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError, source_name
-from spinup.runs.config import INTERNAL, AtariConfig, BaseConfig, Count, Range, Size, Threads, flag
+from spinup.runs.config import INTERNAL, AtariConfig, BaseConfig, Count, Range, Size, Threads, checked, flag
 from spinup.runs.diagnose import diagnose
 from spinup.runs.display import number
 from spinup.runs.episodes import play_episodes
@@ -55,7 +55,7 @@ class OfflineConfig(BaseConfig):
     def default_subject(cls, asked: dict[str, Any]) -> str:
         """Return the environment that the settings, `asked`, name, or else that of the dataset. UserError if they name
         no dataset."""
-        data = needed(asked.get("data", ""))
+        data = needed(checked("data", str, asked.get("data", "")))
         return asked["env"] if asked.get("env", UNSET) not in ("", UNSET) else recorded_in(data)
 
 

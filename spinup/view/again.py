@@ -21,13 +21,13 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
     begun = about["config"]
     try:
         algorithm = find(about["algorithm"], run=directory)
-    except UserError:                                                     # of another library
+        subject = algorithm.load().Config.SUBJECT
+        if any(isinstance(value, dict) for value in begun.values()) or not isinstance(begun[subject], str):
+            return ""
+        given = {name: begun[name] for name in (subject, "data") if begun.get(name)}      # data: a dataset
+        config, _ = configure(algorithm, given)
+    except (UserError, KeyError):                             # of another library, or an environment not installed here
         return ""
-    subject = algorithm.load().Config.SUBJECT
-    if any(isinstance(value, dict) for value in begun.values()) or not isinstance(begun[subject], str):
-        return ""
-    given = {name: begun[name] for name in (subject, "data") if begun.get(name)}          # data: a dataset
-    config, _ = configure(algorithm, given)
     usual = json.loads(json.dumps(config_to_json(config)))                # tuples to lists
     words = ["spinup", *["grid"] * (len(seeds) > 1), *algorithm.name.split()]
     for name, value in given.items():

@@ -58,7 +58,7 @@ class Job:
         try:
             with open(self.directory / "progress.csv", newline="") as file:
                 return int(list(csv.DictReader(file))[-1]["steps"])
-        except (OSError, IndexError, ValueError, TypeError):              # no start or no complete row yet
+        except (OSError, LookupError, ValueError, TypeError, csv.Error):  # no start or no complete row yet
             return 0
 
     def result(self) -> dict[str, Any]:

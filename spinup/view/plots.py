@@ -34,7 +34,7 @@ def find_curves(directories: Sequence[Path]) -> list[Curves]:
 
 
 def _natural(text: str) -> list[str | int]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str], dict[str, list[Curves]]]:

@@ -23,6 +23,7 @@ from spinup.runs.folders import check_writable, config_from_json, describe, find
 from spinup.runs.offline import shape_of_actions
 from spinup.runs.policy import Policy
 from spinup.runs.replay import ReplayFiles, make_replay
+from spinup.runs.values import reading
 
 RECORDED = 2_000_000    # added to the seed: training and evaluation use other episodes
 REPLAY, RANDOM = "replay:", "random:"
@@ -67,6 +68,8 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     if not sound(whole.arrays(), whole.about):
         raise UserError(f"some observations, actions or rewards of {' '.join(sources)} are not finite numbers, or too "
                         "large for float32; correct the environment, and record again")
+    if out.exists():
+        raise UserError(f"another process has just written --out {out}; choose another file, and record again")
     write_whole(out, whole.write)
     return card(load_dataset(out))
 
@@ -176,8 +179,9 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
         state = load_checkpoint(directory / "checkpoint.pt")
         if "replay" not in state["parts"]:
             raise none
-        replay.load_state_dict(state["parts"]["replay"])
-        if not ReplayFiles(directory).read(replay, state["subject"]["replay"]):
+        with reading(f"{describe(directory)}/checkpoint.pt", "restore the folder or train again"):
+            replay.load_state_dict(state["parts"]["replay"])
+        if not ReplayFiles(directory).read(replay, state["subject"].get("replay")):
             raise none
     finally:
         taken.release()

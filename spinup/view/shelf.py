@@ -27,7 +27,7 @@ def add(directory: Path, name: str = "") -> Path:
     about, result = read_run(folder), read_result(folder) if folder.is_dir() else {}
     if about["algorithm"].startswith("llm ") or not finished(folder):
         raise UserError(f"{describe(folder)} is not a finished run of an agent in an environment; give another")
-    env = about["config"]["env"]
+    env = about["config"].get("env")
     if not isinstance(env, str):
         raise UserError(f"the environment of {describe(folder)} is a Python function, which a file cannot store; train "
                         "in an environment with an id")

@@ -47,14 +47,22 @@ class Dimension:
         if self.whole:
             return str(trial.suggest_int(self.name, int(self.low), int(self.high)))
         if self.scale == "near 1":
-            distance = trial.suggest_float(self.name, *self.distances, log=True)
-            return f"{1 - distance:.6g}"
-        return f"{trial.suggest_float(self.name, self.low, self.high, log=self.scale == 'log'):.4g}"
+            return self.text(1 - trial.suggest_float(self.name, *self.distances, log=True), 6)
+        return self.text(trial.suggest_float(self.name, self.low, self.high, log=self.scale == "log"), 4)
+
+    def text(self, x: float, digits: int) -> str:
+        """Return a number with so many digits, or more where these are not exact enough for the range."""
+        exact = 0.01 * min(self.high - self.low, 1 - x if self.scale == "near 1" else math.inf)
+        for some in range(digits, 17):
+            text = f"{x:.{some}g}"
+            if abs(float(text) - x) <= exact and self.low <= float(text) <= self.high:
+                return text
+        return repr(min(max(x, self.low), self.high))
 
     @property
     def distances(self) -> tuple[float, float]:
         """Smallest and largest distance from 1."""
-        return round(1 - self.high, 9), round(1 - self.low, 9)
+        return from_one(self.high), from_one(self.low)
 
     def place(self, value: Any, hint: Any) -> Any:
         """Return Optuna's parameter for the value of a setting of type `hint`; None if the space does not hold it."""
@@ -62,7 +70,7 @@ class Dimension:
             return next((text for text in self.choices if parse(self.name, hint, text) == value), None)
         if not isinstance(value, int | float) or not self.low <= value <= self.high:
             return None
-        return round(1 - value, 9) if self.scale == "near 1" else value
+        return from_one(value) if self.scale == "near 1" else value
 
     def ends(self) -> tuple[str, ...]:
         """Return the texts of all choices, or of both ends of the range."""
@@ -85,6 +93,11 @@ def between(name: str, low: float, high: float, whole: bool) -> Dimension:
         return Dimension(name, tuple(map(str, sorted({int(low), *powers, int(high)}))))
     near_one = not whole and low >= 0.5 and high < 1 and (1 - low) / (1 - high) >= WIDE
     return Dimension(name, (), low, high, whole, "near 1" if near_one else "log" if wide and not whole else "linear")
+
+
+def from_one(x: float) -> float:
+    """Return 1 - x without the rounding errors of the last digits."""
+    return float(f"{1 - x:.9g}")
 
 
 def is_rate(name: str) -> bool:

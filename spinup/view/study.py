@@ -167,6 +167,8 @@ def open_study(plan: Plan) -> "Study":
 def open_storage(plan: Plan) -> "RDBStorage":
     """Open the SQLite file, or create it. UserError if another version of Optuna wrote it."""
     from optuna.storages import RDBStorage
+    if "?" in str(plan.storage.absolute()):                               # the URL of the file would end there
+        raise UserError(f"the path {plan.storage} has a question mark; {plan.elsewhere}")
     try:
         return RDBStorage(f"sqlite:///{plan.storage.absolute()}", engine_kwargs={"connect_args": {"timeout": 100}})
     except RuntimeError:

@@ -74,7 +74,7 @@ class Trap:
 
 # Turned red by: a traceback; a file that is unpickled; an answer that does not say how to make a dataset.
 @pytest.mark.parametrize("kind", ["missing", "text", "empty", "cut", "foreign", "pickled", "npy", "no end", "nan",
-                                  "huge", "lie", "part", "kind"])
+                                  "huge", "lie", "part", "kind", "head", "shape", "locked"])
 def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys):
     whole = file.read_bytes()
     if kind == "missing":
@@ -85,6 +85,14 @@ def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys)
         np.savez(file, x=np.zeros(3))
     elif kind == "pickled":
         np.savez(file, about=np.array([Trap()]), obs=np.zeros(3))
+    elif kind in ("head", "shape"):                                       # of an array's own header
+        old, new = {"head": (b"'shape': (3,", b"'shape': (3["),
+                    "shape": (b"'shape': (3,), }", b"'shape': (9**99)")}[kind]
+        assert old in whole
+        file.write_bytes(whole.replace(old, new))
+    elif kind == "locked":                                                # a flag of the archive: encrypted
+        at = whole.rindex(b"PK\x01\x02")
+        file.write_bytes(whole[:at + 8] + b"\x01" + whole[at + 9:])
     elif kind == "npy":
         with open(file, "wb") as out:
             np.save(out, np.zeros(3))

@@ -97,8 +97,8 @@ def test_episodes_restarts_and_the_state():
         np.testing.assert_array_equal(env.step(np.ones(3, np.int64)).obs, other.step(np.ones(3, np.int64)).obs)
 
 
-# Turned red by: `reseed` of the wrapper alone, which a vector environment of Gymnasium cannot do copy by copy; frames of
-# the episodes before.
+# Turned red by: `reseed` of the wrapper alone, which a vector environment of Gymnasium cannot do copy by copy; frames
+# of the episodes before.
 def test_all_copies_are_reseeded():
     vector = gymnasium.make_vec("CartPole-v1", 2, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
     for env in FrameStack(make(vector, 2), 3), Memory(make("CartPole-v1", 2, seed=1), 2):

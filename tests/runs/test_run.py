@@ -23,7 +23,7 @@ from spinup.algos.ppo import Config
 from spinup.envs import VectorEnv
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
-from spinup.runs.folders import free_directory, lock, make_directory, saved_at
+from spinup.runs.folders import find_run, free_directory, lock, make_directory, read_result, saved_at
 from spinup.runs.run import Result, Run
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
@@ -336,9 +336,38 @@ def test_a_folder_that_another_process_has_just_left_is_refused(tmp_path):
     assert saved_at(tmp_path) == 0
     lock(tmp_path, 0).release()
     (tmp_path / "checkpoint.pt").write_bytes(b"newer")
+    with pytest.raises(UserError, match="holds a checkpoint without a config.json; restore it, or choose another"):
+        lock(tmp_path, 0)
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="another process has just trained in .*; type the same command again"):
         lock(tmp_path, 0)
     lock(tmp_path, saved_at(tmp_path)).release()
+
+
+# Turned red by: a search without end for a number that is free, in a folder that does not show what it holds.
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    config = Config(log_dir=str(tmp_path), algorithm="ppo")
+    first = free_directory("ppo", "CartPole-v1", config)
+    first.parent.mkdir()
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter(()))
+    with pytest.raises(UserError, match="cannot be read; choose another --log-dir"):
+        make_directory(first, False, "ppo", "CartPole-v1", config)
+
+
+# Turned red by: an export beside a run that counts as a second run.
+def test_an_export_is_no_run(tmp_path):
+    for name, text in ("x_s1", '{"algorithm": "llm grpo"}'), ("hf", '{"model_type": "llama"}'):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    assert find_run(tmp_path) == tmp_path / "x_s1"
+
+
+@pytest.mark.parametrize("numbers", ['"steps": 1e400', '"steps": NaN', '"steps": 4, "measure": []'])
+def test_a_result_has_finite_numbers(numbers, tmp_path):
+    given = f'{{"status": "finished", "seconds": 1, "steps_per_second": 1, {numbers}}}'
+    (tmp_path / "result.json").write_text(given)
+    with pytest.raises(UserError, match="is not the result of a spinup run; delete it"):
+        read_result(tmp_path)
 
 
 # Turned red by: the call on the page about saving, with a list in place of an array.

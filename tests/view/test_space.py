@@ -28,7 +28,8 @@ def ask(dimension: Dimension, share: float) -> str:
 
 
 # Turned red by: a learning rate on a linear scale; a discount factor whose small distances from 1 are never tried; a
-# number of minibatches that no batch can be divided by; a list of widths taken apart at its commas.
+# number of minibatches that no batch can be divided by; a value rounded out of its range; a list of widths taken apart
+# at its commas.
 @pytest.mark.parametrize(("typed", "said", "values"), [
     ({"lr": ["1e-4:1e-2"]}, "0.0001 to 0.01 on a log scale", ["0.0001", "0.001", "0.01"]),
     ({"lr": ["1E-4:+1e-2"]}, "0.0001 to 0.01 on a log scale", ["0.0001", "0.001", "0.01"]),
@@ -36,6 +37,10 @@ def ask(dimension: Dimension, share: float) -> str:
     ({"lr": ["1e-4:4e-4"]}, "0.0001 to 0.0004 on a log scale", ["0.0001", "0.0002", "0.0004"]),
     ({"clip-ratio": ["0.1:0.3"]}, "0.1 to 0.3", ["0.1", "0.2", "0.3"]),
     ({"gamma": ["0.9:0.999"]}, "0.9 to 0.999 on a log scale of the distance from 1", ["0.999", "0.99", "0.9"]),
+    ({"gamma": ["0.9999:0.99998"]}, "0.9999 to 0.99998", ["0.9999", "0.99994", "0.99998"]),
+    ({"gamma": ["0.9:0.99999999999"]}, "0.9 to 1 on a log scale of the distance from 1", ["0.99999999999", "0.999999",
+                                                                                           "0.9"]),
+    ({"lr": ["1e-4:1.00005e-4"]}, "0.0001 to 0.000100005 on a log scale", ["0.0001", "0.0001000025", "0.000100005"]),
     ({"log-std": ["-2:0"]}, "-2 to 0", ["-2", "-1", "0"]),
     ({"epochs": ["3:7"]}, "3 to 7", ["3", "5", "7"]),
     ({"minibatches": ["1:16"]}, "1 2 4 8 16", ["1", "4", "16"]),
