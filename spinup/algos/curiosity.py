@@ -86,8 +86,8 @@ class Config(AtariConfig):
         super().__post_init__()
         check_minibatches(self)
         if self.reward_coef == self.bonus_coef == 0:
-            raise UserError("--reward-coef 0 and --bonus-coef 0 leave nothing to learn from; raise one "
-                            "of them")
+            raise UserError("--reward-coef 0 and --bonus-coef 0 leave nothing to learn from; raise "
+                            "one of them")
 
 
 def prediction_error(predicted: Tensor, true: Tensor) -> Tensor:

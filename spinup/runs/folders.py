@@ -50,11 +50,10 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
 
 def describe(directory: Path) -> str:
     """Return a folder as messages show it: relative to the working directory if it is inside."""
-    path = Path(directory)
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(Path(directory).resolve().relative_to(Path.cwd()))
     except ValueError:
-        return str(path)
+        return str(Path(directory))
 
 
 def make_directory(directory: Path, resumed: bool, algorithm: str, subject: str, config: RunConfig) -> Path:
@@ -73,7 +72,7 @@ def make_directory(directory: Path, resumed: bool, algorithm: str, subject: str,
                 raise UserError(f"cannot create {directory} ({error.strerror.lower()}); choose another --log-dir or "
                                 "--exp-name") from None
             taken, directory = directory, free_directory(algorithm, subject, config)
-            if directory == taken:                                        # its folder does not show what it holds
+            if directory == taken:
                 raise UserError(f"{directory.parent.parent} cannot be read; choose another --log-dir") from None
 
 
