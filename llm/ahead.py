@@ -40,6 +40,14 @@ from spinup.signals import NAMES
 FOLDER = "engine"           # of the weights for a server, in the run's folder
 
 
+def check_shared_memory(needed: int) -> None:
+    """Raise UserError if the shared memory of this machine or container is smaller than `needed` bytes."""
+    with suppress(OSError):                                               # not on Linux
+        if needed > (free := shutil.disk_usage("/dev/shm").free):
+            raise UserError(f"--lag needs {needed / 1e9:.2f} GB of shared memory for a copy of the model, and "
+                            f"{free / 1e9:.2f} GB are free; leave out --lag, or start Docker with --shm-size")
+
+
 class Process:
     """A second process that samples with our own sampler, from a copy of the model in shared memory.
 
@@ -51,6 +59,7 @@ class Process:
 
     def __init__(self, model: Transformer, ends: Sequence[int], threads: int):
         self.model = model
+        check_shared_memory(sum(p.numel() * p.element_size() for p in model.parameters()))
         self.copy = copy.deepcopy(merged(model)).requires_grad_(False).cpu().share_memory()
         self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin,
                                         (self.copy, ends, threads, model.device))

@@ -1,9 +1,11 @@
 """Cores, memory, devices and compiler of the machine. Heavy modules are imported only when needed."""
+import math
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,27 +13,65 @@ from typing import TYPE_CHECKING
 from spinup.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
 
-CGROUP = Path("/sys/fs/cgroup")         # the limits of a container
+CGROUP, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")          # limits of a container or a cluster's job
+
+
+def groups() -> "Iterator[Path]":
+    """Yield the folders of the control groups (version 2) of this process, up to the root. Each may have a limit."""
+    try:
+        own = next(line[3:] for line in OWN.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        own = ""
+    folder = CGROUP / own.strip("/")
+    yield folder
+    while folder != CGROUP and CGROUP in folder.parents:
+        folder = folder.parent
+        yield folder
 
 
 def cores() -> int:
-    """Number of processor cores for this process: all, or those that `taskset` or a container allows."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of processor cores for this process: all, or those that `taskset`, a container or a job allows."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for folder in groups():
+        with suppress(OSError, ValueError, ZeroDivisionError):            # no such file, or no limit
+            quota, period = map(int, (folder / "cpu.max").read_text().split())
+            found = min(found, max(1, math.ceil(quota / period)))
+    return found
 
 
 def free_memory() -> int:
     """Bytes of memory available without swapping, on the machine and in the container of this process."""
     import psutil
     free = psutil.virtual_memory().available
-    try:
-        kept = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-        used = int((CGROUP / "memory.current").read_text()) - int(kept["inactive_file"])      # this cache can be freed
-        return min(free, int((CGROUP / "memory.max").read_text()) - used)
-    except (OSError, ValueError, KeyError):                               # no container, or no limit
-        return free
+    for folder in groups():
+        with suppress(OSError, ValueError, KeyError):                     # no such file, or no limit
+            kept = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            used = int((folder / "memory.current").read_text()) - int(kept["inactive_file"])  # this cache can be freed
+            free = min(free, int((folder / "memory.max").read_text()) - used)
+    return free
+
+
+def generator_of(device: "torch.device") -> "list[torch.Tensor]":
+    """Return the state of a device's own random number generator: a list with one tensor, or with none for the CPU."""
+    import torch
+    if device.type == "cuda":
+        return [torch.cuda.get_rng_state(device)]
+    return [torch.mps.get_rng_state()] if device.type == "mps" else []
+
+
+def restore_generator(device: "torch.device", state: "list[torch.Tensor]") -> None:
+    """Restore what `generator_of` returned."""
+    import torch
+    for each in state:
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(each, device)
+        elif device.type == "mps":
+            torch.mps.set_rng_state(each)
 
 
 def peak_memory() -> int:

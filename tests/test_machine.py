@@ -25,6 +25,21 @@ def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
         assert free_memory() == free
 
 
+# Turned red by: limits that only the root of the groups may have, as in a container; the smaller of two not taken.
+def test_limits_of_a_job_are_those_of_all_its_groups(monkeypatch, tmp_path):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10_000))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "OWN", tmp_path / "own")
+    (tmp_path / "own").write_text("4:memory:/elsewhere\n0::/job_1/step\n")
+    for folder, memory, cpu in ("job_1", "900", "150000 100000"), ("job_1/step", "max", "max 100000"):
+        (tmp_path / "cgroup" / folder).mkdir(parents=True)
+        for name, text in {"memory.max": memory, "memory.current": "100", "memory.stat": "inactive_file 0",
+                           "cpu.max": cpu}.items():
+            (tmp_path / "cgroup" / folder / name).write_text(text + "\n")
+    assert (free_memory(), cores()) == (800, 2)
+
+
 # Turned red by: the cores of the machine, where a process was given fewer: its threads would wait for each other.
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="there a process has all cores")
 def test_cores_are_those_of_this_process():

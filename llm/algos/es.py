@@ -148,9 +148,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                                max_tokens=cfg.response_tokens(task), temperature=cfg.temperature,
                                timed=run.timed)
                 r = batch.responses
-                rewards = batch.rewards.double()
+                rewards = batch.rewards.cpu().double()        # MPS has no float64
                 return [float(rewards.mean()), float(rewards.square().mean()),
-                        float(r.lengths.sum()), float((~r.finished).double().mean())]
+                        float(r.lengths.sum()), float((~r.finished).float().mean())]
 
             seeds = seeds_of(cfg.seed, update, cfg.pairs)                 # [n]
             theta = optimizer.master.clone()                              # [P] fp32

@@ -112,7 +112,8 @@ def main() -> None:
         with tempfile.TemporaryFile("w+") as dump:
             faulthandler.dump_traceback(dump, all_threads=True)
             dump.seek(0)
-            at = [part.split(", line ")[1].split()[0] for part in dump if f'"{file}"' in part]
+            name = f'{file.name}"'                            # faulthandler escapes the accents of a folder
+            at = [part.split(", line ")[1].split()[0] for part in dump if name in part]
         send({"stopped": f"it was still running after {seconds:.0f} seconds; is there a loop that never ends?",
               "line": int(at[0]) if at else 0})
         os._exit(1)

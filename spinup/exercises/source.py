@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from spinup.exercises.checks import Exercise
 
 HERE = Path(__file__).parent
-CONTENT = next(p for p in (HERE.parents[1] / "exercises", HERE / "content") if p == HERE / "content" or p.is_dir())
+CONTENT = next(p for p in (HERE.parents[1] / "exercises", HERE / "content")
+               if p == HERE / "content" or (p / "checks").is_dir() and (p / "src").is_dir())
 NAME = re.compile(r"(\d+)_(\d+)_(\w+)")
 
 

@@ -78,12 +78,13 @@ def remove_leftovers(path: Path) -> None:
              if FILE.fullmatch(file.name.removeprefix(".").removesuffix(".tmp"))]
     if not found:
         return
-    with suppress(UserError, OSError, *FAULTS):                           # Windows keeps a file that is in use
+    with suppress(UserError, OSError, *FAULTS):
         state = read_checkpoint(path) if path.exists() else {}
         named = {stored["file"] for stored in state.get("tensors", {}).values()}
         for file in found:
-            if file.name not in named:
-                file.unlink()
+            with suppress(OSError):                                       # Windows keeps a file that is in use
+                if file.name not in named:
+                    file.unlink()
 
 
 def load_checkpoint(path: Path, only: str | None = None) -> dict[str, Any]:

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
             data(file) if callable(data) else file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        _replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)                                 # gives a full disk its space back
         raise
@@ -56,6 +57,18 @@ def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
                 os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Rename a file. Windows refuses this while another process reads the old one, so try for a few seconds."""
+    for left in reversed(range(50 if os.name == "nt" else 1)):
+        try:
+            os.replace(temporary, path)
+            return
+        except PermissionError:
+            if not left:
+                raise
+            time.sleep(0.1)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

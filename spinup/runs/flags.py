@@ -1,5 +1,6 @@
 """Command-line flags, made from the settings of a Config: their types, ranges, comments and defaults."""
 import argparse
+import inspect
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -34,7 +35,7 @@ def config_parser(algorithm: Algorithm) -> Parser:
                                      type=partial(value_of, "config", str))
     help_of, types = comments(config), types_of(config)
     for field, hint in types.items():
-        owner = next(c for c in config.__mro__ if field in vars(c).get("__annotations__", ()))
+        owner = next(c for c in config.__mro__ if field in inspect.get_annotations(c))
         about = name if owner is config else vars(owner).get("ABOUT", "every run")
         if about not in groups:
             groups[about] = parser.add_argument_group(f"settings of {about}")

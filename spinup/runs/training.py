@@ -14,7 +14,7 @@ from torch import Tensor
 from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
-from spinup.machine import check_compile, git_revision, peak_memory
+from spinup.machine import check_compile, generator_of, git_revision, peak_memory, restore_generator
 from spinup.registry import find
 from spinup.runs import folders, ranks
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
@@ -240,7 +240,7 @@ class Training(Hooks):
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
                  "stopped": self.stopped, "seconds": self.seconds,
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
-                 "cuda_rng": [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else [],
+                 "cuda_rng": generator_of(self.device),       # or that of MPS
                  "parts": parts, "subject": subject, "settings": config_to_json(self.config)}
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
@@ -250,8 +250,7 @@ class Training(Hooks):
         self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]
         load_rng(self.rng, state["rng"])
         torch.set_rng_state(state["torch_rng"])
-        if state["cuda_rng"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["cuda_rng"][0], self.device)
+        restore_generator(self.device, state["cuda_rng"])
         for name, part in self.parts.items():
             restore(part, state["parts"].pop(name))                       # frees the memory of a resumed checkpoint
         self.load_subject(state["subject"])
@@ -287,8 +286,10 @@ class Training(Hooks):
         for sentence in self.diagnose(row):
             self.display.say_once(sentence)
         if self.config.on_row is not None and self.leads:
-            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                self.config.on_row(dict(row))                             # its random numbers do not affect training
+            before = generator_of(self.device)                            # its random numbers do not affect training
+            with torch.random.fork_rng([]):
+                self.config.on_row(dict(row))
+            restore_generator(self.device, before)
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {

@@ -77,7 +77,8 @@ class Workers:
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")     # DNS may not know the machine's name
                 first = self.rank == 0
                 store = dist.TCPStore("127.0.0.1", 0 if first else int(os.environ[PARENT]), is_master=first,
-                                      wait_for_workers=False, timeout=timedelta(seconds=JOIN_SECONDS))
+                                      wait_for_workers=False, timeout=timedelta(seconds=JOIN_SECONDS),
+                                      use_libuv=sys.platform != "win32")
                 if first:
                     children = [_start(train, cfg, resume, rank, self.size, store.port) for rank in range(1, self.size)]
                     _wait(store, children)
@@ -126,7 +127,8 @@ class Workers:
 def backend(size: int) -> str:
     """Return the backends for an exchange between `size` processes. NCCL needs a GPU for each process of a machine."""
     size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() >= size else "gloo"
+    has_nccl = dist.is_nccl_available()                                   # not on Windows
+    return "cpu:gloo,cuda:nccl" if has_nccl and torch.cuda.device_count() >= size else "gloo"
 
 
 def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:

@@ -60,7 +60,7 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
     values `[points]` by environment, algorithm and source. UserError if the file has another format."""
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     try:
-        with open(path, newline="") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:
             for row in csv.DictReader(file):
                 point = float(row["steps"]), float(row["value"])
                 if not np.isfinite(point).all():

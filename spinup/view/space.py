@@ -3,6 +3,7 @@
 The space is made from the flags: several values are candidates, and LOW:HIGH is a range. Without such flags, the space
 is made from the ranges that the comments of the algorithm's settings recommend.
 """
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -170,7 +171,7 @@ def recommended(base: RunConfig, fixed: dict[str, list[str]], works: Callable[[d
         works: whether a run with these flags could start.
     """
     types, space = types_of(type(base)), []
-    for name in vars(type(base)).get("__annotations__", ()):
+    for name in inspect.get_annotations(type(base)):                      # its own, without those of its base
         kind, value = kind_of(types.get(name)), getattr(base, name)
         if kind not in (int, float) or name.replace("_", "-") in fixed or value is None:
             continue
