@@ -16,7 +16,7 @@ from stable_baselines3.common.buffers import ReplayBufferSamples, RolloutBufferS
 from stable_baselines3.common.logger import Logger
 from torch import Tensor, nn
 
-from spinup.algos import ppo, vpg
+from spinup.algos import curiosity, ppo, vpg
 from spinup.core.fast.adam import FlatAdam
 
 ACTIONS = Box(-1, 1, (2,), np.float32)
@@ -81,6 +81,18 @@ def same(ours: Tensor, theirs: Tensor, factor: float = 1.0) -> None:
     """Ours is `factor` times theirs, and not 0."""
     torch.testing.assert_close(ours.float(), factor * theirs, rtol=1e-3, atol=1e-6)
     assert theirs.abs().max() > 1e-5
+
+
+def by_hand(policy: nn.Module, weights: list[Tensor], loss: Callable[[], Tensor]) -> list[Tensor]:
+    """The gradient of a loss for each parameter of a policy with these weights; zeros where there is none."""
+    params = list(policy.parameters())
+    before = [p.detach().clone() for p in params]
+    for p, x in zip(params, weights, strict=True):
+        p.data.copy_(x)
+    found = torch.autograd.grad(loss(), params, allow_unused=True)
+    for p, x in zip(params, before, strict=True):
+        p.data.copy_(x)
+    return [torch.zeros_like(p) if x is None else x for p, x in zip(params, found, strict=True)]
 
 
 @pytest.fixture
@@ -230,3 +242,42 @@ def test_sac(watch, monkeypatch):
                 theirs = torch.cat([theirs, *(model.taken[getattr(head, kind)].flatten()
                                               for head in (model.actor.mu, model.actor.log_std))])
             same(step.gradient, torch.cat([theirs, model.taken[model.log_ent_coef]]))
+
+
+# SB3's clipped value loss has another form, so this one is worked out here. Turned red by: `old` that is the target or
+# the new value; a clip that is not passed on; the smaller of the two errors.
+def test_the_clipped_value_loss_of_ppo(update):
+    steps = update(ppo, "CartPole-v1", epochs=3, minibatches=2, lr=0.03, clip_value=0.05, value_coef=0.8,
+                   entropy_coef=0.0, clip_ratio=10.0)
+    moved = 0
+    for step in steps:
+        obs, act, logp_old, target, old, adv = step.batch
+
+        def loss(step=step, obs=obs, act=act, logp_old=logp_old, target=target, old=old, adv=adv) -> Tensor:
+            logp, _, value = step.policy.evaluate(obs, act)
+            near = old + (value - old).clamp(-0.05, 0.05)
+            error = torch.maximum((value - target) ** 2, (near - target) ** 2)
+            return (-(logp - logp_old).exp() * adv + 0.8 * 0.5 * error).mean()
+        for i, x in enumerate(by_hand(step.policy, step.weights, loss)):
+            if i in step.gradients:
+                torch.testing.assert_close(step.gradients[i], x, rtol=1e-3, atol=1e-6)
+        moved += int(((step.policy.value(obs) - old).abs() > 0.05).sum())
+    assert moved > 20
+
+
+# Turned red by: one of the two value functions left out, or trained on the other's returns; the other sign of the
+# entropy bonus; advantages that are not normalised.
+def test_the_loss_of_curiosity(update):
+    step, = (s for s in update(curiosity, "CartPole-v1", epochs=1, minibatches=1, entropy_coef=0.3, value_coef=0.8,
+                               feature_size=4, feature_hidden=(4,)) if s.gradients)
+    obs, act, logp_old, adv, target, bonus_target = step.batch
+    adv = (adv - adv.mean()) / adv.std(correction=0)
+
+    def loss() -> Tensor:
+        logp, entropy, value = step.policy.evaluate(obs, act)
+        errors = (value - target) ** 2 + (step.policy.bonus_value(obs) - bonus_target) ** 2
+        return (-(logp - logp_old).exp() * adv + 0.8 * 0.5 * errors - 0.3 * entropy).mean()
+    found = by_hand(step.policy, step.weights, loss)
+    assert len(step.gradients) == len(found)
+    for i, x in enumerate(found):
+        torch.testing.assert_close(step.gradients[i], x, rtol=1e-3, atol=1e-6)

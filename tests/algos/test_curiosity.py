@@ -160,6 +160,7 @@ def test_rewards_end_with_the_episode_and_bonuses_never(tmp_path, monkeypatch):
         assert of_reward["gamma"] == 0.9 and of_bonus["gamma"] == 0.8
         assert term.any() and trunc.any() and not never.any() and not nor.any()
         torch.testing.assert_close(bonus_next[:, :-1], bonus_values[:, 1:])
+        assert bool((bonus_values != values).any()) and bool((bonus_next[:, -1] != next_values[:, -1]).any())
         ends = term | trunc
         assert bool((next_values[:, :-1] != values[:, 1:])[trunc[:, :-1]].all())             # term: never asked
         torch.testing.assert_close(next_values[:, :-1][~ends[:, :-1]], values[:, 1:][~ends[:, :-1]])

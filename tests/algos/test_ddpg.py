@@ -103,10 +103,11 @@ def test_actor_and_critics_leave_each_other_alone(name, watch):
         assert change[part][0] == pytest.approx(0.01, rel=1e-2)           # Adam's first step is lr where it can be
 
 
-# Turned red by: tau on the wrong one of the two; targets that move before the critics do, or not with the actor.
-@each
+# Turned red by: tau on the wrong one of the two; targets that move before the critics do, not with the actor, or not at
+# all.
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "sac_discrete", "param_noise"])
 def test_targets_go_the_share_tau_of_the_way(name, watch):
-    seen = watch(name, BOUNDS, tau=0.25)
+    seen = watch(name, Discrete(3) if name == "sac_discrete" else BOUNDS, tau=0.25)
     steps = seen.of("q")
     torch.testing.assert_close(flat(steps[0].target), flat(steps[0].policy), rtol=0, atol=0)
     for k, (step, after) in enumerate(zip(steps[:-1], steps[1:], strict=True), 1):

@@ -227,3 +227,19 @@ def test_rows_tell_of_all_episodes(tmp_path):
 def test_it_does_not_pretend_to_use_a_gpu():
     with pytest.raises(UserError, match="es runs in NumPy on the CPU; leave out --device cuda"):
         es.Config(device="cuda")
+
+
+# Turned red by: a decay that is left out, or that is not multiplied by the learning rate.
+def test_weights_decay_where_nothing_is_learned(tmp_path, monkeypatch):
+    norms = []
+
+    def nothing(theta, *rest):
+        norms.append(float(theta.norm()))
+        return torch.zeros_like(theta)
+
+    monkeypatch.setattr(es, "gradient", nothing)
+    es.train(es.Config(env="CartPole-v1", pairs=2, total_steps=500, lr=0.1, weight_decay=0.5, hidden=(4,), threads=1,
+                       quiet=True, tensorboard=False, log_dir=tmp_path.as_posix()))
+    assert len(norms) >= 3
+    for before, after in zip(norms[:-1], norms[1:], strict=True):
+        assert after == pytest.approx(before * (1 - 0.1 * 0.5), rel=1e-4)

@@ -6,7 +6,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 
-from spinup.algos import ppo
+from spinup.algos import ppo, trpo, vpg
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
 from spinup.core.distributions import Categorical, DiagGaussian
@@ -259,14 +259,18 @@ def test_an_update_ends_by_the_mean_kl_of_an_epoch(kls, epochs, tmp_path, monkey
 
 
 # Turned red by: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.
-def test_scaled_rewards_do_not_depend_on_their_unit(tmp_path):
+@pytest.mark.parametrize("algorithm", [ppo, vpg, trpo], ids=lambda a: a.__name__.rpartition(".")[2])
+def test_scaled_rewards_do_not_depend_on_their_unit(algorithm, tmp_path):
     class Dear(Noise):
         def step(self, action):
             obs, reward, *rest = super().step(action)
             return obs, 1000 * reward, *rest
 
-    losses = [train(tmp_path, lambda kind=kind: kind(*NOISE["discrete"]), normalise_reward=True).progress["value_loss"]
-              for kind in (Noise, Dear)]
+    given = {"num_envs": 2, "rollout_steps": 16, "total_steps": 128, "threads": 1, "quiet": True, "tensorboard": False,
+             "log_dir": tmp_path.as_posix(), "normalise_reward": True}
+    given |= {"minibatches": 2} if algorithm is ppo else {}
+    losses = [algorithm.train(algorithm.Config(env=lambda kind=kind: kind(*NOISE["discrete"]), **given)).progress[
+        "value_loss"] for kind in (Noise, Dear)]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)
 
 

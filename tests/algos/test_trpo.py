@@ -293,3 +293,25 @@ def test_after_a_nan_the_advice_names_a_setting_of_trpo():
     run = SimpleNamespace(config=trpo.Config(), steps=0, steps_each=8, directory=Path("runs/x"))
     with pytest.raises(NonFiniteError, match="loss became NaN.*try a smaller --value-lr first"):
         Training.check_finite(run, loss=torch.tensor(float("nan")))
+
+
+# Turned red by: advantages as the targets of the values; fewer steps than `value_epochs`.
+def test_values_learn_the_targets_of_gae(tmp_path, monkeypatch):
+    returns, targets, gae, value_loss = [], [], trpo.gae, trpo.value_loss
+
+    def kept(*arrays, **settings):
+        found = gae(*arrays, **settings)
+        returns.append(found[1].flatten())
+        return found
+
+    def told(value, target, **rest):
+        targets.append(target.clone())
+        return value_loss(value, target, **rest)
+
+    monkeypatch.setattr(trpo, "gae", kept)
+    monkeypatch.setattr(trpo, "value_loss", told)
+    trpo.train(trpo.Config(env="CartPole-v1", num_envs=2, rollout_steps=16, total_steps=96, value_epochs=5, threads=1,
+                           quiet=True, tensorboard=False, log_dir=tmp_path.as_posix()))
+    assert len(returns) == 3 and len(targets) == 15
+    for i, target in enumerate(targets):
+        torch.testing.assert_close(target, returns[i // 5])

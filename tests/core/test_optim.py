@@ -5,7 +5,7 @@ from torch import nn
 
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import mlp
-from spinup.core.optim import Latest, polyak
+from spinup.core.optim import Latest, polyak, step_size
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -37,3 +37,10 @@ def test_what_is_loaded_is_put_where_the_last_was():
     latest.load_state_dict({"hidden": torch.ones(2, 3), "sigma": 0.2, "loss": torch.tensor(1.0)})
     assert latest["hidden"].device.type == "meta" and latest["hidden"].shape == (2, 3)
     assert latest["sigma"] == 0.2 and latest["loss"] == 1 and latest["loss"].device.type == "cpu"
+
+
+# Turned red by: a rate that goes on rising after the warmup; a fall to 0, or before the last update; no warmup.
+def test_the_learning_rate_rises_and_falls():
+    assert [step_size(1.0, u, 10, 4, True) for u in (0, 3, 9)] == pytest.approx([0.25, 0.73, 0.19])
+    assert [step_size(2.0, u, 10, 4, False) for u in (0, 1, 3, 9)] == pytest.approx([0.5, 1.0, 2.0, 2.0])
+    assert [step_size(1.0, u, 10, 0, True) for u in (0, 9)] == pytest.approx([1.0, 0.19])

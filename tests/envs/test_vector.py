@@ -6,7 +6,7 @@ import pytest
 from gymnasium import Env
 from gymnasium.spaces import Box, Discrete
 
-from spinup.algos import ppo, vpg
+from spinup.algos import curiosity, ppo, rl2, trpo, vpg
 from spinup.core.networks import ActorCritic
 from spinup.envs import VectorEnv, make
 from spinup.envs.make import OURS
@@ -38,7 +38,7 @@ class Counter(Env):
         return np.array([10 * self.episode + self.t], np.float32)
 
 
-OF = {vpg: {}, ppo: {"minibatches": 1}}        # settings for very small batches
+OF = {vpg: {}, ppo: {"minibatches": 1}, trpo: {}}         # settings for very small batches
 each_algorithm = pytest.mark.parametrize("algorithm", OF, ids=lambda a: a.__name__.rpartition(".")[2])
 
 
@@ -170,6 +170,28 @@ def test_training_bootstraps_with_what_each_step_led_to(algorithm, num_envs, tmp
         np.testing.assert_array_equal(np.where(over, 0, next_values), np.where(over, 0, led_to))
     for (_, adv), by_hand in zip(calls[:2], BY_HAND, strict=True):
         np.testing.assert_allclose(adv, by_hand[:num_envs], rtol=0, atol=1e-5)
+
+
+# With gamma = lambda above, these would not be told apart. Turned red by: the two exchanged; those of rewards for the
+# intrinsic reward.
+@pytest.mark.parametrize("algorithm, name, given", [
+    (vpg, "gae", [(0.5, 0.25)]), (ppo, "gae", [(0.5, 0.25)]), (trpo, "gae", [(0.5, 0.25)]),
+    (rl2, "trial_advantages", [(0.5, 0.25)]), (curiosity, "gae", [(0.75, 0.25), (0.5, 0.25)])],
+    ids=lambda x: x.__name__.rpartition(".")[2] if hasattr(x, "__name__") else "")
+def test_each_discount_has_its_place(algorithm, name, given, tmp_path, monkeypatch):
+    calls, original = [], getattr(algorithm, name)
+
+    def told(*arrays, gamma, lam, **rest):
+        calls.append((gamma, lam))
+        return original(*arrays, gamma=gamma, lam=lam, **rest)
+
+    monkeypatch.setattr(algorithm, name, told)
+    own = {} if algorithm in (vpg, trpo) else {"minibatches": 1}
+    own |= {"bonus_gamma": 0.75} if algorithm is curiosity else {}
+    algorithm.train(algorithm.Config(env="CartPole-v1", gamma=0.5, lam=0.25, num_envs=4, rollout_steps=8,
+                                     total_steps=32, log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False,
+                                     threads=1, **own))
+    assert sorted(calls) == sorted(given)
 
 
 # Turned red by: final observations, or the last ones, that are not normalised; statistics that change within a rollout

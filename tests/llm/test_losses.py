@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from llm.algos import grpo
+from llm.config import LanguageConfig
+from llm.learn import kl_to_reference
 from llm.losses import gated_surrogate, sequence_surrogate, weighted_policy_gradient
+from llm.policy.generate import Prompts, Responses
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
+from llm.rollout import Batch
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
@@ -133,3 +139,26 @@ def test_gspo_refuses_weights_by_length(average):
     with pytest.raises(UserError, match=f"^--loss sequence has .*; choose --average sequence, not {average}$"):
         grpo.Config(loss="sequence", average=average)
     assert grpo.Config(loss="sequence", average=lambda loss, mask: loss.sum()).loss == "sequence"
+
+
+# Against sums over all tokens in float64. Turned red by: KL(reference || policy); the temperature left out; tokens that
+# the policy did not write; a mean over responses in place of tokens, or the other way round.
+def test_the_kl_to_the_reference_policy():
+    torch.manual_seed(0)
+    shape = Shape(6, context=16, layers=1, width=16, heads=2, kv_heads=2, head_size=8, hidden=32)
+    model, other = Transformer(shape), Transformer(shape)
+    prompts = Prompts(torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1]))
+    ids, mask = torch.tensor([[4, 5, 1], [2, 0, 0]]), torch.tensor([[1.0, 0, 1], [1, 0, 0]])
+    r = Responses(ids, torch.zeros(2, 3), mask, torch.tensor([3, 1]), torch.tensor([True, True]), torch.arange(2))
+    batch = Batch([None, None], prompts, r, ["a", "b"], torch.zeros(2))
+    each = torch.zeros(2, 3, dtype=torch.float64)
+    for i in range(2):
+        n = int(prompts.lengths[i])
+        for t in range(3):
+            if mask[i, t]:
+                seen = torch.cat([prompts.ids[i, :n], ids[i, :t]])[None]
+                p, q = ((m(seen)[0, -1].double() / 0.7).log_softmax(-1) for m in (model, other))
+                each[i, t] = (p.exp() * (p - q)).sum()
+    per_token, per_response = kl_to_reference(model, other, LanguageConfig(temperature=0.7), batch)
+    assert per_token == pytest.approx(float(each.sum() / 3), rel=1e-4)
+    assert per_response == pytest.approx(float(each.sum() / 2), rel=1e-4)

@@ -315,12 +315,12 @@ def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
 
 # Turned red by: an optimiser that is not told, of the policy or of the value function.
 @pytest.mark.parametrize("method", [*ALGORITHMS, "ppo", "dpo", "reward_model"])
-def test_adams_eps_is_a_setting(method, start, tmp_path, monkeypatch):
+def test_adams_eps_and_the_clip_of_gradients_are_settings(method, start, tmp_path, monkeypatch):
     made = []
     init = FlatAdam.__init__
 
     def spy(*args, **settings):
-        made.append(settings["eps"])
+        made.append((settings["eps"], settings["max_grad_norm"]))
         init(*args, **settings)
 
     def stop(optimizer):
@@ -330,10 +330,11 @@ def test_adams_eps_is_a_setting(method, start, tmp_path, monkeypatch):
     monkeypatch.setattr(FlatAdam, "zero_grad", stop)
     module = algorithms("llm")[method].load()
     own = {"pairs": 8} if hasattr(module.Config, "pairs") else {}
-    cfg = module.Config(**TINY, **own, task=Mixed(), model=start, adam_eps=0.125, log_dir=str(tmp_path))
+    cfg = module.Config(**TINY, **own, task=Mixed(), model=start, adam_eps=0.125, max_grad_norm=0.375,
+                        log_dir=str(tmp_path))
     with pytest.raises(Stop):
         module.train(cfg)
-    assert made == [0.125] * (2 if method == "ppo" else 1)
+    assert made == [(0.125, 0.375)] * (2 if method == "ppo" else 1)
 
 
 # Turned red by: log-probabilities of the sampler's at another temperature; a loss whose slope at 1 is not 1.

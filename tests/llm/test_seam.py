@@ -91,10 +91,12 @@ def test_a_reward_model_has_one_loss_and_it_is_that_of_dpo(beginner, tmp_path, m
         trained_with(["llm.algos.reward_model.bradley_terry"], "reward_model", beginner, tmp_path, monkeypatch, False)
 
 
-# Turned red by: a copy of either in llm/algos/ppo.py; one that is not called.
-@pytest.mark.parametrize("function", ["spinup.algos.ppo.value_loss", "spinup.core.returns.gae"])
-@pytest.mark.parametrize("method", ["ppo", "vapo", "self_play"])
-def test_values_are_learned_as_in_environments(method, function, beginner, tmp_path, monkeypatch):
+# Turned red by: a copy of one of them in llm/algos; one that is not called.
+@pytest.mark.parametrize(("method", "function"), [
+    *((method, name) for method in ("ppo", "vapo", "self_play")
+      for name in ("spinup.algos.ppo.value_loss", "spinup.core.returns.gae")),
+    *((method, "spinup.algos.ppo.clipped_surrogate") for method in ("ppo", "vapo", "curiosity", "rl2", "param_noise"))])
+def test_values_and_ratios_are_learned_from_as_in_environments(method, function, beginner, tmp_path, monkeypatch):
     with pytest.raises(Broken):
         trained_with([function], method, beginner, tmp_path, monkeypatch)
 

@@ -21,6 +21,7 @@ from llm.config import LanguageConfig
 from llm.policy.checkpoint import names
 from llm.policy.export import save_pretrained
 from llm.policy.load import fresh
+from llm.policy.score import score
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
 from llm.run import Run
@@ -182,6 +183,18 @@ def test_the_kl_penalty_of_grpo(steps, model, tmp_path):
     same(step.gradients, trainer, trainer._compute_loss(trainer.model, batch))
     moved = batch["ref_per_token_logps"] - batch["old_per_token_logps"]
     assert moved[batch["completion_mask"] == 1].abs().max() > 0.1
+
+
+# The KL penalty of a response is the sum over its tokens. Turned red by: the other sign; a mean over tokens.
+def test_the_kl_penalty_of_rloo(steps):
+    *_, step = steps("rloo", prompts=4, samples=4, total_steps=3, kl_coef=0.5)
+    r, prompts = step.batch.responses, step.batch.prompts
+    logp, logp_ref = (score(m, prompts, r.of, r.ids, r.lengths)[0].detach() for m in (step.model, step.reference))
+    kl = ((logp - logp_ref) * r.mask).sum(1)
+    assert kl.abs().max() > 0.1
+    rewards = (step.batch.rewards - 0.5 * kl).view(4, 4)
+    expected = (rewards - (rewards.sum(1, keepdim=True) - rewards) / 3).flatten()
+    torch.testing.assert_close(step.given[0][:, 0], expected[step.rows], rtol=1e-4, atol=1e-5)
 
 
 # TRL's loss is a mean over responses, ours over tokens: the factor is the mean length. Turned red by: another weight of

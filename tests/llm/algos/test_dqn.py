@@ -61,6 +61,20 @@ def in_state(values, written):
     return [x[0, -1] for x in values.numbers(values.body.hidden(ids, Slots()))]
 
 
+# Turned red by: the other sign; the value of another token; a penalty that is not multiplied by its coefficient.
+def test_the_conservative_term_is_the_log_probability_of_the_token():
+    g = torch.Generator().manual_seed(0)
+    q, target = (torch.randn(3, 5, 7, generator=g) for _ in range(2))
+    v, ids, mask = torch.randn(3, 5, generator=g), torch.randint(7, (3, 5), generator=g), torch.ones(3, 5)
+    for kind in "greedy", "expectile":
+        none, some = (value_losses(q, v, target, ids, torch.ones(3), mask, Config(target=kind, cql_coef=c))[0]
+                      for c in (0.0, 0.7))
+        for b in range(3):
+            for t in range(5):
+                expected = -0.7 * math.log(float(q[b, t, ids[b, t]].exp() / q[b, t].exp().sum()))
+                assert float(some[b, t] - none[b, t]) == pytest.approx(expected, abs=1e-4)
+
+
 # The seam: responses at once, and transitions one by one from an environment.
 
 # Turned red by: the value of the state before a token in its target; a bootstrap at the last token; the reward on
