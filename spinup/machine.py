@@ -57,7 +57,7 @@ def free_memory() -> int:
 
 
 def generator_of(device: "torch.device") -> "list[torch.Tensor]":
-    """Return the state of a device's own random number generator: a list with one tensor, or with none for the CPU."""
+    """Return the state of a device's own random number generator: a tensor `[bytes]` in a list; [] for the CPU."""
     import torch
     if device.type == "cuda":
         return [torch.cuda.get_rng_state(device)]
@@ -65,7 +65,7 @@ def generator_of(device: "torch.device") -> "list[torch.Tensor]":
 
 
 def restore_generator(device: "torch.device", state: "list[torch.Tensor]") -> None:
-    """Restore what `generator_of` returned."""
+    """Restore what `generator_of` returned: a tensor `[bytes]` in a list, or []."""
     import torch
     for each in state:
         if device.type == "cuda":

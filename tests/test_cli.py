@@ -294,6 +294,7 @@ def test_a_checkpoint_that_lacks_an_entry_is_refused(cli, tmp_path):
 
 
 # Turned red by: rows that are cut by their number of bytes alone, in the middle of one.
+@pytest.mark.long
 def test_a_changed_log_is_not_continued(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     path = tmp_path / RUN / "progress.csv"
@@ -415,6 +416,7 @@ def test_settings_as_people_type_them(cli, tmp_path):
     assert not list((tmp_path / RUN).glob("events*"))
 
 
+@pytest.mark.long
 def test_the_first_line_names_the_preset(cli):
     small = ["--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 64]
     assert cli("ppo", *small).out.startswith("preset: CartPole-v1\n")
@@ -441,6 +443,7 @@ def test_help_comes_at_once_and_without_torch(tmp_path):
         assert run(sys.executable, "-c", code, cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.long
 def test_the_three_names_of_the_command_are_one(tmp_path):
     console = Path(sys.executable).with_name("spinup.exe" if os.name == "nt" else "spinup")
     assert entry_points(group="console_scripts")["spinup"].value == "spinup.cli:main"
@@ -452,6 +455,7 @@ def test_the_three_names_of_the_command_are_one(tmp_path):
         assert words != ["pop"] or (a.returncode == 2 and a.stderr.startswith("spinup: "))
 
 
+@pytest.mark.long
 def test_from_the_first_command_to_the_last_in_processes_of_their_own(start, tmp_path):
     trained = start("ppo", "--total-steps", "6e3", "--num-envs", 4, "--rollout-steps", 32,
                     program=(sys.executable, "-m", "spinup.run")).end()

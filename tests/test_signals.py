@@ -68,6 +68,7 @@ def test_a_signal_that_nohup_ignores_is_ignored():
 
 
 # Turned red by: words that come from the handler alone, which runs when the main thread is free again.
+@pytest.mark.long
 def test_ctrl_c_is_answered_while_the_main_thread_is_busy(tmp_path):
     # `pow` of large numbers keeps the interpreter in C, and gives no other thread a chance: zlib does.
     # `os.write` writes a line whole: two threads that `print` can mix their lines.
@@ -133,6 +134,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 
 
 # Turned red by: an OSError that is not translated; a checkpoint that is replaced by half of one.
+@pytest.mark.long("words1")
 @pytest.mark.parametrize("words", [                                       # a large checkpoint, and a replay that grows
     ["ppo", *TINY, "--hidden", "64,64"],
     ["td3", "--env", "Pendulum-v1", "--learning-starts", "10000", "--hidden", "8", "--preset", "none"]])

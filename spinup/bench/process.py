@@ -17,7 +17,6 @@ from spinup import signals
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 from spinup.runs.files import write_json
-from spinup.runs.folders import writable
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -35,8 +34,14 @@ def check_out(out: Path | None, flag: str = "--out") -> None:
     """UserError if a file cannot be written. The check comes before the runs, not after them."""
     if out is None:
         return
-    if (out.exists() and not out.is_file()) or not out.parent.is_dir() or not writable(out.parent):
-        raise UserError(f"{flag} {out} cannot be written; give a file in a folder that exists")
+    try:
+        if out.exists() and not out.is_file():                            # a folder or a device
+            raise IsADirectoryError
+        handle, trial = tempfile.mkstemp(".tmp", f".{out.name}.", out.parent)
+        os.close(handle)
+        os.unlink(trial)
+    except OSError:
+        raise UserError(f"{flag} {out} cannot be written; give a file in a folder that exists") from None
 
 
 def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:

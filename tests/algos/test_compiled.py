@@ -27,6 +27,7 @@ def test_parameter_noise_perturbs_what_was_learned(settings, monkeypatch):
 
 
 # Turned red by: a temperature among what is optimised, that no loss depends on.
+@pytest.mark.long
 def test_sac_may_keep_its_temperature(settings, capsys):
     result = sac("Pendulum-v1", total_steps=600, learning_starts=400, batch_size=32, learn_alpha=False, **settings)
     assert set(result.progress["alpha"]) == {result.progress["alpha"][0]}

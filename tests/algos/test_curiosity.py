@@ -33,6 +33,7 @@ def learned(surprise: Surprise, batch, steps: int, lr: float = 3e-3) -> Surprise
 
 
 # Turned red by: a predictor that learns the target along; a target that learns; the features of s predicted, not of s'.
+@pytest.mark.long("inverse")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_seen_often_surprises_less(kind):
     torch.manual_seed(0)
@@ -52,6 +53,7 @@ def test_what_was_seen_often_surprises_less(kind):
 
 # Turned red by: images that are divided by 255 after they were normalised; a target network that learns; pixels, which
 # no network here can predict.
+@pytest.mark.long("inverse")
 @pytest.mark.parametrize("kind", ["rnd", "inverse", "random"])
 def test_images_that_were_seen_often_surprise_less(kind):
     torch.manual_seed(0)

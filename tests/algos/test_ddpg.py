@@ -120,6 +120,7 @@ def test_targets_go_the_share_tau_of_the_way(name, watch):
 # Turned red by: bounds of the first dimension for all; actions clipped where they should be rescaled, or not clipped at
 # all; noise in other units; first actions that are the policy's. Random ones fill the box, whatever the network, and
 # noise of three times its size reaches its faces.
+@pytest.mark.long("sac")
 @each
 def test_actions_fill_the_bounds_of_each_dimension_and_never_leave_them(name, watch):
     settings = {"num_envs": 2, **({} if name == "sac" else {"explore_noise": 3.0})}
@@ -140,6 +141,7 @@ def test_actions_fill_the_bounds_of_each_dimension_and_never_leave_them(name, wa
 
 # Turned red by: a gradient step for each step of all copies; a ratio rounded at each update, by which .3 is 0;
 # the `len` of a replay, which short episodes keep below its size, as the sign that there is enough to learn from.
+@pytest.mark.long("2-10-2-sac")
 @each
 @pytest.mark.parametrize("num_envs, update_every, ratio", [(1, 1, 0.3), (4, 4, 1), (2, 10, 2)])
 def test_there_are_as_many_gradient_steps_as_the_ratio_says(name, num_envs, update_every, ratio, watch):

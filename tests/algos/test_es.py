@@ -93,7 +93,7 @@ def one_episode(policy, seed: int) -> np.ndarray:
 
 def test_an_episode_without_an_end_is_told(monkeypatch):
     monkeypatch.setattr("spinup.runs.episodes.LONGEST", 500)
-    with pytest.raises(UserError, match="an episode of this environment did not end within 500 steps; put"):
+    with pytest.raises(UserError, match="an episode of this environment did not end within 500 steps; give"):
         spinup.es(lambda: gymnasium.make("Pendulum-v1").unwrapped, pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 

@@ -39,6 +39,7 @@ def test_batches_are_normalised_by_all_that_was_seen(name, actions, watch):
 
 
 # Turned red by: statistics that a checkpoint lacks; those of evaluation added; a normaliser without the setting.
+@pytest.mark.long("sac-actions2")
 @each
 def test_the_statistics_are_saved_and_then_constant(name, actions, watch):
     result = watch(name, actions, normalise_obs=True).result

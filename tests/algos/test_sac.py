@@ -80,6 +80,7 @@ def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
 
 
 # Turned red by: a temperature that goes the wrong way, or is not learned; entropy in units of the environment.
+@pytest.mark.long
 def test_alpha_falls_where_entropy_is_above_its_target_and_rises_where_it_is_below(watch):
     above, below, kept = (watch("sac", BOUNDS, target_entropy=target, learn_alpha=learned).result.progress
                           for target, learned in ((-4.0, True), (0.69, True), (-4.0, False)))

@@ -126,6 +126,7 @@ def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
 
 
 # Turned red by: actions of the policy before `learning_starts`, or uniform ones after it; a transition of another step.
+@pytest.mark.long
 def test_the_replay_holds_what_happened_and_begins_with_uniform_actions(watch, monkeypatch):
     make_policy = sac_discrete.make_policy
 

@@ -310,6 +310,7 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, learned)
 
 
 # Turned red by: a seed that does not reach the environments, the network, the draws or the shuffling.
+@pytest.mark.long("decision_transformer")
 @each
 def test_the_seed_decides_everything(name, tmp_path):
     runs, seeds, task = [], [], TASKS[first_task(name)]
@@ -413,6 +414,7 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
 
 
 # In half of the preset's steps; seeds 0 to 2 reach 490 and more. Turned red by: a preset that learns more slowly.
+@pytest.mark.long
 @pytest.mark.parametrize("name", CARTPOLE)
 def test_cartpole_with_its_preset(name, tmp_path):
     result = getattr(spinup, name)("CartPole-v1", total_steps=50_000, log_dir=tmp_path.as_posix(), quiet=True,

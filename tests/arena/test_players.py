@@ -49,6 +49,7 @@ def test_minimax_makes_each_of_the_best_moves_and_no_other():
 
 
 # Turned red by: a win not taken, a loss not kept off, another move than those where it must.
+@pytest.mark.long
 def test_one_ply_wins_where_it_can_and_keeps_off_what_it_must():
     board, checked = ConnectFour(400), {"win": 0, "block": 0}
 
@@ -117,6 +118,7 @@ def test_a_persons_player_sees_what_pettingzoo_shows(person):
 
 
 # Turned red by: whatever else a file does taking the tournament along, or not being said.
+@pytest.mark.long(r"def act(observation, mask):\n    while True: pass-gave no move within 0.3 s-3")
 @pytest.mark.parametrize("text, fault, times", [
     ("def act(observation, mask):\n    return int(mask.argmin())", ILLEGAL, 4),
     ("def act(observation, mask):\n    return 1 / 0", "raised ZeroDivisionError: division by zero", 3),
@@ -182,6 +184,7 @@ ACT = "def act(observation, mask):\n    "
 
 # Turned red by: an answer that is believed to be JSON, an object, with a whole number of the right name, and short; a
 # player that writes ahead, or does not read, and is waited for.
+@pytest.mark.long(r"import os, time\nos.closerange(3, 500)\ntime.sleep(60)-closed a file descriptor of the arena")
 @pytest.mark.parametrize("text, fault", [
     *((SCRIBBLE.replace("TEXT", repr(said)) + HONEST, "wrote to a file descriptor of the arena") for said in (
         b"garbage\n", b'{"move": 4}\n', b"[]\n", b"4\n", b"\xff\n", b"[" * 3000 + b"\n", b'{"ready": true}\n',

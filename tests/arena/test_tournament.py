@@ -191,6 +191,7 @@ def test_past_selves_play_as_they_did(trained):
     assert np.abs(shares[2] - shares[0]).max() > 0.03
 
 
+@pytest.mark.long
 def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def act(observation, mask):\n    print('hm')\n    return int(mask.argmax())\n")

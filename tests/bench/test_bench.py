@@ -159,6 +159,7 @@ def test_our_side_gets_the_settings_as_they_stand(algo, env):
     assert {name: getattr(config, name) for name in settings} == settings
 
 
+@pytest.mark.long("PongNoFrameskip-v4")
 @pytest.mark.parametrize("env", [env for algo, env in TASKS if algo == "ppo"])
 def test_the_peer_gets_the_same_settings(env, tmp_path, monkeypatch):
     seen, s = [], TASKS["ppo", env].settings

@@ -40,6 +40,7 @@ def measured(tmp_path, monkeypatch):
 
 
 # Turned red by: a goal that is met when the part is worse than its baseline; a missed line with exit code 0.
+@pytest.mark.long("noisy1-False")
 @pytest.mark.parametrize("noisy, met", [([0.0, 12.0, 12.0, 12.0], True), ([0.0, 0.0, 0.0, 1.0], False)])
 def test_each_part_must_be_better_than_without_it(noisy, met, measured, tmp_path):
     measured[0]["noisy_dqn"] = noisy

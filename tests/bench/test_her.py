@@ -30,6 +30,7 @@ def test_hindsight_must_reach_what_ddpg_does_not(reached, met, tmp_path, monkeyp
 
 
 # Turned red by: the goals of training; success at any step, not at the last one.
+@pytest.mark.long
 def test_success_is_measured_at_the_end_of_new_episodes(tmp_path, monkeypatch):
     asked = []
 

@@ -217,6 +217,7 @@ def test_players_are_counted_by_seat_and_by_version(tmp_path):
 
 
 # Turned red by: a seat left out, a reply that is not tried, a win that is counted as the other's.
+@pytest.mark.long
 def test_all_lines_of_play_are_followed():
     lines = [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {0, 3, 6}, {1, 4, 7}, {2, 5, 8}, {0, 4, 8}, {2, 4, 6}]
 

@@ -121,6 +121,7 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
 
 # Turned red by: a result of 0 that becomes NaN; a seed that counts twice; a mean of some runs that is shown as that of
 # all.
+@pytest.mark.long
 def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     first, *_ = [trained("ppo", "CartPole-v1", seed, result) for seed, result in ((1, 0.0), (2, 0.0), (3, 60.0))]
     (first / "evaluation.json").write_text(json.dumps({"mean": 500.0}))
@@ -175,6 +176,7 @@ def test_the_start_of_a_run_is_no_run_of_its_own(trained, tmp_path):
 
 
 # Turned red by: E100 of some runs compared with R100 of others.
+@pytest.mark.long
 def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0, 22.2)
     trained("dqn", "CartPole-v1", 1, 22.2)
@@ -242,6 +244,7 @@ def test_the_command_of_an_offline_run_names_its_dataset():
     assert command(about, [1], Path("x")) == "spinup bc --env CartPole-v1 --data /gone.npz --seed 1 --batch-size 8"
 
 
+@pytest.mark.long
 def test_an_environment_without_a_suite_uses_its_own_lowest_and_highest_result(trained, tmp_path):
     trained("ppo", "FrozenLake-v1", 1, 0.2, 0.2)
     trained("dqn", "FrozenLake-v1", 1, 0.7, 0.7)

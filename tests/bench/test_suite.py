@@ -167,6 +167,7 @@ def test_without_stable_baselines3_the_pip_line_is_given(monkeypatch):
 
 
 # Turned red by: a peer that is trained twice, without a curve, or in another environment; an algorithm that it lacks.
+@pytest.mark.long
 def test_a_peers_run_is_read_like_ours(tmp_path, monkeypatch, fork_python):
     fork_python(process)
     runs = [("dqn", "CartPole-v1", 3, 400), ("es", "CartPole-v1", 3, 400)]

@@ -441,6 +441,7 @@ def test_of_a_tiny_replay_what_is_forgotten_has_no_priority():
 
 
 # Turned red by: forgotten rows left with their priority: their frames are those of other steps by then.
+@pytest.mark.long("1")
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_prioritised_dqn_never_draws_what_is_forgotten(num_envs, monkeypatch, tmp_path):
     draws = only_what_is_there(monkeypatch)

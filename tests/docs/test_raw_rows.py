@@ -48,7 +48,8 @@ def first_rows(raw: dict, folder: Path) -> list[dict]:
 
 
 # Turned red by: another default or preset, another loss, another order of random numbers than those behind the table.
-@pytest.mark.long("rainbow_CartPole-v1", "ppo_Pendulum-v1", "sac_Pendulum-v1", "ddpg_Pendulum-v1", "td3_Pendulum-v1")
+@pytest.mark.long("rainbow_CartPole-v1", "ppo_Pendulum-v1", "sac_Pendulum-v1", "ddpg_Pendulum-v1", "td3_Pendulum-v1",
+                  "dqn_CartPole-v1", "sac_discrete_CartPole-v1")
 @pytest.mark.parametrize("name", RAW)
 def test_the_first_rows_of_a_raw_file_come_out_again(name, tmp_path):
     rows, curve = first_rows(RAW[name], tmp_path), RAW[name]["runs"][0]["curve"]

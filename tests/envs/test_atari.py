@@ -150,6 +150,7 @@ def test_without_life_loss_only_the_games_end_is_told():
 
 
 # Pong has no lives; it ends with the 21st point, long after this. Turned red by: a game that is given up in between.
+@pytest.mark.long
 def test_a_game_that_reaches_its_limit_is_truncated_and_counted(monkeypatch):
     monkeypatch.setattr("spinup.envs.atari.LONGEST", 400)
     env = make("PongNoFrameskip-v4", 2)

@@ -101,6 +101,7 @@ def through_a_file(state: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 # Turned red by: a generator not saved; a wrapper left out; MuJoCo's state without the arrays derived from it; float32
 # loaded as a Python float; a list, or a view, that comes back as something of its own; `obs` left as a tensor.
+@pytest.mark.long("Humanoid-v5")
 @each
 def test_a_fresh_environment_goes_on_from_a_checkpoint(source, tmp_path):
     env = started(source, seed=0, before=60)
@@ -114,6 +115,7 @@ def test_a_fresh_environment_goes_on_from_a_checkpoint(source, tmp_path):
 
 
 # Turned red by: what also turns the test above red, where it is the running environment that loses it.
+@pytest.mark.long("Taxi-v4", "Hopper-v5")
 @each
 def test_saving_and_loading_changes_nothing(source, tmp_path):
     saved, never = started(source, seed=0, before=60), started(source, seed=0, before=60)

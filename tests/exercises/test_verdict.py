@@ -206,6 +206,7 @@ def test_what_counts_as_equal(one, other, same):
 
 
 # Turned red by: a wait without an end for a file that holds the interpreter, so that its own clock never rings.
+@pytest.mark.long
 def test_a_file_that_cannot_be_interrupted_is_ended_from_outside(tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.exercises.verdict.SECONDS", {"property": 0.1})
     monkeypatch.setattr("spinup.exercises.process.GRACE", 1.5)

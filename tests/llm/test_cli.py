@@ -488,6 +488,7 @@ def test_eval_of_a_graded_task_tells_its_reward(learned, cli, files, beginner):
 
 # Turned red by: pairs whose other response is the better one, or that may have been learned from; a verdict that does
 # not look at what the model says.
+@pytest.mark.long
 def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
     judge, taste = llm.load(learned["judge"]), Taste()
     shown = cli("watch", learned["judge"], "--episodes", 40).out.splitlines()
@@ -555,6 +556,7 @@ def test_eval_of_a_policy_that_learned_from_given_pairs_ranks_held_out_ones(cli,
 
 
 # Turned red by: `measure` left out of config.json; a learned reward on the axis of a true one.
+@pytest.mark.long
 def test_plot_names_the_measure_of_each_run(learned, cli):
     out = cli("plot", *learned.values(), "--group", "run", "--out", "x.png").out
     rows = {re.split(r" {2,}", line)[0]: re.split(r" {2,}", line)[1:5] for line in out.splitlines()}

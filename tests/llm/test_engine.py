@@ -224,6 +224,7 @@ FAULTS = {                                                                # addr
 
 
 # Turned red by: a fault that is not caught, or raised without a checkpoint; a checkpoint amid an update.
+@pytest.mark.long("cut-0", "too few-0", "refused-0", "reload refused-0")
 @pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_server_that_fails_ends_the_run_saved(fault, lag, settings, server, monkeypatch, cli, tmp_path):
@@ -252,6 +253,7 @@ def test_a_fault_that_passes_does_not_end_the_run(fault, settings, server, monke
     assert llm.grpo(**settings(engine="server", total_steps=2)).status == "finished"
 
 
+@pytest.mark.long
 def test_a_late_or_dead_server(settings, server, monkeypatch):
     faults(monkeypatch, server, "/v1/completions", 200, b"{}", wait=1.0)
     with pytest.raises(WorkerError, match="did not answer within 0.1 s, 3 times in a row"):

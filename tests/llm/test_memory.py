@@ -60,6 +60,7 @@ def rows_read(monkeypatch):
 
 # Turned red by: a pass over a whole batch: the values of PPO, z of KTO, the pairs that a row ranks, those that a reward
 # model is tested and calibrated on, the KL to the initial policy, a reward model that judges.
+@pytest.mark.long("drift", "dqn")
 @pytest.mark.parametrize("method", [name for name, a in algorithms("llm").items()
                                     if a.load().Config.task == LanguageConfig.task])          # not those for games
 def test_no_pass_reads_more_rows_than_a_micro_batch(method, beginner, rows_read, tmp_path, monkeypatch):

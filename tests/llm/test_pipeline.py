@@ -66,6 +66,7 @@ def files(tmp_path) -> Callable[..., dict[str, tuple[int, bytes]]]:
 
 # Turned red by: a stage without its model or reward; a flag of one stage, or the shared ones, that others do (not) get;
 # a table of other numbers than the runs'.
+@pytest.mark.long
 def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
     (tmp_path / "mine.toml").write_text("lr = 0.02\nnoise = 0.5\n")
     done = cli(*typed(SHORT), "--temperature", 0.9, "--ppo.temperature", 0.8, "--sft.no-anneal",
@@ -104,7 +105,7 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
 
 
 # Turned red by: a stage begun again, or on another start; a finished one that is resumed, and so written once more.
-@pytest.mark.long("sft", "ppo")
+@pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, files, tmp_path):
     process, earlier, directory = start(*typed(OWN)), STAGES[:STAGES.index(stage)], tmp_path / RUNS[stage]
@@ -154,6 +155,7 @@ def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, 
 
 # Between stages and before the first update nobody saves, and nothing is lost. Turned red by: advice in `work` alone
 # where a run ends by itself.
+@pytest.mark.long
 def test_ctrl_c_before_an_update(cli, done, files, monkeypatch, tmp_path):
     shutil.rmtree(tmp_path / "runs/x_ppo")
     shutil.rmtree(tmp_path / "runs/x_reward_model")
@@ -171,6 +173,7 @@ def test_ctrl_c_before_an_update(cli, done, files, monkeypatch, tmp_path):
 
 
 # Turned red by: a finished stage that is resumed; a Result of nothing.
+@pytest.mark.long
 def test_what_is_finished_is_left_alone(cli, done, files):
     written = files(*STAGES)
     again = cli(*typed(OWN))

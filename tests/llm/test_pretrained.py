@@ -111,6 +111,7 @@ def test_a_step_ends_with_any_token_that_holds_its_end(folder):
 
 
 # Turned red by: tokenizers told apart by an alphabet, which these have not.
+@pytest.mark.long
 def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
     judge = llm.reward_model("taste", model=folder, **TINY, **OWN["reward_model"])
     policy, task = load_model(folder), make_task("taste", str(judge.directory))

@@ -413,6 +413,7 @@ def test_the_sampler_and_the_learner_agree(method, at, catch):
 
 # Turned red by: the sampler's log-probabilities as the old ones, whose ratios in bf16 go from .99 to 1.01 here; in
 # REINFORCE and in the log, a KL that is nothing but rounding.
+@pytest.mark.long
 def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
     start = make_model(task=Mixed(), layers=3, width=64, heads=4, total_steps=1, lr=1e-6)
 

@@ -136,6 +136,7 @@ def test_flags_of_all_stages_and_of_one(cli, tmp_path):
 
 
 # Turned red by: a recipe that is not in the list; one whose stages could not start.
+@pytest.mark.long("instructgpt")
 @pytest.mark.parametrize("name", recipe_names())
 def test_built_in_recipes_are_listed_and_could_start(name, cli, tree):
     listed = cli("llm", "recipe")

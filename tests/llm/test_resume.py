@@ -31,7 +31,7 @@ def scored(tmp_path) -> None:
 
 # Turned red by: `sums` (sft), `expected` (reinforce), `generator` or the optimiser (grpo) left out of `keep`;
 # progress.csv not cut (sft).
-@pytest.mark.long("reinforce", "grpo")
+@pytest.mark.long
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, scored, beginner, killed, cli,
                                                                              curve, tmp_path):

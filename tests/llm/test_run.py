@@ -161,6 +161,7 @@ def test_the_seed_decides_the_curve_and_nothing_else_does(beginner, curve):
 # Where a run begins.
 
 # Turned red by: a model of the right shape whose weights are not loaded; `evaluate` with the generator of the rollout.
+@pytest.mark.long
 def test_learning_from_rewards_begins_where_the_start_ended(able):
     ended = read_json(Path(able, "result.json"))
     assert 0.15 < ended["held_out_accuracy"] < 0.9
@@ -175,6 +176,7 @@ def test_learning_from_rewards_begins_where_the_start_ended(able):
 
 # Turned red by: a start made anew each time; `width` or `stop_accuracy` missing in its name; `micro_batch` or
 # `exp_name` in it.
+@pytest.mark.long
 def test_a_start_is_made_once_and_found_again(monkeypatch):
     chosen = {"sft": {"total_steps": 3, "batch": 8}}                      # of a preset: the real one takes seconds
     monkeypatch.setattr("llm.warmup.choose_preset", lambda algorithm, *_: (
@@ -309,6 +311,7 @@ def test_the_policy_of_a_tool_task_has_its_tool():
 
 
 # Turned red by: a start that is told from another by the name of the task's class, or of the reward's function.
+@pytest.mark.long
 def test_a_start_is_of_its_own_task_and_reward():
     class Echo:
         name, max_tokens, alphabet, tool = "echo", 3, "ab", None
@@ -350,6 +353,7 @@ def test_all_prompts_must_fit(beginner, tmp_path):
 
 
 # Turned red by: a piece whose gradient or loss replaces that of the one before; pieces weighed alike in what is shown.
+@pytest.mark.long("dapo-settings2")
 @pytest.mark.parametrize(("method", "settings"), [
     ("sft", {}), ("reinforce_pp", {"kl_coef": 0.1}), ("dapo", {"epochs": 2, "minibatches": 2}),
     ("best_of_n", {"keep": 0.1})])

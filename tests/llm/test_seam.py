@@ -75,6 +75,7 @@ def trained_with(broken: list[str], method: str, model: str, folder: Path, monke
 
 # A new file of llm/algos takes part at once. Turned red by: a copy of the parent's loss in it, or one of torch's in its
 # place; a loss that is never called; a file that takes nothing of the parent that its TOML names.
+@pytest.mark.long("dqn")
 @pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].parents and m not in OWN_LOSS])
 def test_a_method_has_no_loss_of_its_own(method, beginner, tmp_path, monkeypatch):
     module, functions = taken(METHODS[method])

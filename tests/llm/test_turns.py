@@ -214,6 +214,7 @@ def test_the_environments_words_have_no_gradient(model, monkeypatch):
 
 
 # Turned red by: a method that does not run on such a task; episodes that are left open; a reward that is not the sum.
+@pytest.mark.long("grpo")
 @pytest.mark.parametrize("method", ["grpo", "ppo", "reinforce_pp", "best_of_n"])
 def test_it_is_trained(method, folder, tmp_path, monkeypatch):
     task, backward, seen = Guess(), Run.backward, []

@@ -20,6 +20,7 @@ SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps":
 
 # Turned red by: shares that are summed and not averaged; advantages normalised within a share; a rank that leaves its
 # gradient out; rollouts of all ranks from the same seeds.
+@pytest.mark.long
 def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, monkeypatch, tmp_path):
     steps, rollouts, real, real_whole = [], [], divided.minimizer, divided.whole
 
@@ -121,6 +122,7 @@ def test_shares_and_seeds_of_ranks(monkeypatch):
 # Turned red by: NCCL for two processes on one GPU, which it refuses; all processes on the first GPU.
 def test_each_process_takes_a_gpu_of_its_own_if_there_are_enough(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setenv("WORLD_SIZE", "4")
     found = {}
     for count in (1, 4):

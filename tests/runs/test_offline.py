@@ -44,7 +44,7 @@ def test_a_run_takes_its_environment_from_the_dataset_and_is_evaluated_without_i
 
 # Turned red by: anything that a checkpoint lacks: a network, an optimiser, a generator; with --init, observations that
 # are normalised with the dataset's statistics after a resume, and with the other run's before it.
-@pytest.mark.long("decision_transformer --init")
+@pytest.mark.long("decision_transformer --init", "bc --init")
 @pytest.mark.parametrize("name", ["bc", "cql", "bc --init", "decision_transformer --init"])
 def test_an_extended_run_is_the_same_as_a_long_one(name, data, cli, tmp_path):
     flags = ("--data", data, *FLAGS[2:])
@@ -98,6 +98,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
 
 
 # Turned red by: the protocol of the id in place of that of the dataset; one that contradicts it; an evaluation without.
+@pytest.mark.long
 def test_a_dataset_of_a_game_has_its_protocol(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     game = {"env": "PongNoFrameskip-v4", "env_settings": {"frame_skip": 2, "clip_rewards": False}}

@@ -97,7 +97,7 @@ def resumed(world: World, folder: Path, state: dict, sums: dict[str, int]) -> tu
 # A run of 400 chapters: some steps, from none to thrice the size; then a checkpoint, or a crash before it, after it, or
 # between the files and it. Turned red by: a cut at the wrong element; a file that begins, or is deleted, too early or
 # late; a seam of the ring that is written or read across; a gap filled with what is forgotten.
-@pytest.mark.long("1-1", "2-1")
+@pytest.mark.long("1-1", "2-1", "1-3")
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("frames", [1, 2])
 def test_files_give_back_what_was_saved_whatever_crashed(num_envs, frames, tmp_path):
@@ -241,7 +241,7 @@ class Died(Exception):
 
 # A row follows the checkpoint before there is another gradient step, or another of the actor. Turned red by: counters,
 # priorities, a target network, an optimiser, or what the last gradient step told, not kept.
-@pytest.mark.long("dqn-prioritised", "td3")
+@pytest.mark.long("dqn-prioritised", "td3", "dqn", "ddpg-seldom", "sac-seldom")
 @pytest.mark.parametrize("words", [
     DQN, [*DQN, *PRIORITISED, "--replay-size", 200], [*DQN, "--update-ratio", 0.125], TD3,
     [*DDPG, "--update-ratio", 0.2], [*SAC, "--update-ratio", 0.2]],
@@ -277,6 +277,7 @@ def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, cu
 
 
 # Turned red by: files that are deleted because one of them lacks its end; another curve without a word.
+@pytest.mark.long
 def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         happen_at(200, patch, interrupt)
@@ -292,6 +293,7 @@ def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_pat
 
 # Turned red by: a replay that is saved all the same; no word about it; rows that are drawn though they were not saved,
 # by priorities of theirs.
+@pytest.mark.long("plain")
 @pytest.mark.parametrize("settings", [[], PRIORITISED], ids=["plain", "prioritised"])
 def test_without_its_replay_a_run_fills_a_new_one_and_says_so(settings, cli, monkeypatch, tmp_path):
     drawn, sample_n = [], Replay.sample_n

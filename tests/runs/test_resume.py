@@ -263,6 +263,7 @@ def interrupt_at(number: int, monkeypatch) -> None:
 
 # Turns red (tried): no sentence in `updates` where the checkpoint holds no environments (Keeper, which can be saved
 # again at its start); the episodes of the beginning once more.
+@pytest.mark.long("LunarLander-v3-LunarLander.world is a b2World")
 @pytest.mark.parametrize(("env", "why"), [
     ("LunarLander-v3", "LunarLander.world is a b2World"), ("Keeper-v0", "Keeper.thing is a object")])
 def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_so(env, why, cli, curve, monkeypatch,

@@ -135,6 +135,7 @@ def test_an_environment_that_cannot_be_closed_leaves_the_process_as_it_was(tmp_p
         assert read_json(tmp_path / "x/x_s1/result.json")["status"] == "finished"
 
 
+@pytest.mark.long
 def test_one_policy_plays_an_episode_of_gymnasium():
     policy = ppo("Pendulum-v1", **{**TINY, "total_steps": 128}).policy
     env = gymnasium.make("Pendulum-v1")             # strict: it refuses actions out of bounds or of a wrong shape
@@ -165,6 +166,7 @@ def test_an_environment_may_be_a_function(cli):
         ppo(lambda: 3, **TINY)
 
 
+@pytest.mark.long
 def test_without_a_name_each_run_takes_a_fresh_number(cli, tmp_path, tree):
     for number in (1, 2):
         done = cli("ppo", *WORDS)
@@ -185,6 +187,7 @@ def test_only_a_named_run_that_exists_is_refused(cli, tree):
 
 
 # Turns red (each tried): the seed not given to the environments, to `torch.manual_seed`, to `Run.rng`.
+@pytest.mark.long("ppo")
 @pytest.mark.parametrize("algorithm", [ppo, vpg])
 def test_the_seed_decides_the_curve_and_nothing_else_does(algorithm, curve):
     first = algorithm("CartPole-v1", **TINY)
@@ -198,6 +201,7 @@ def test_the_seed_decides_the_curve_and_nothing_else_does(algorithm, curve):
 
 
 # Turned red by: any of the three that `__exit__` restores left as it is; NumPy's threads left alone.
+@pytest.mark.long
 def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
     def mine(*_):
         raise AssertionError("nobody pressed Ctrl-C")

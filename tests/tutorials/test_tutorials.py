@@ -78,7 +78,7 @@ def test_a_run_without_an_ended_episode_has_no_curve():
 
 # Turned red by: a name that the library no longer has; a claim that does not hold of what is not trained.
 @pytest.mark.long("02_policy_gradient", "03_ppo_details", "04_dqn_overestimation", "05_debugging", "06_exploration",
-                  "09_rlvr", "10_rlhf")
+                  "09_rlvr", "10_rlhf", "08_self_play", "07_rl2", "01_quickstart")
 @each
 def test_it_runs_and_its_claims_hold(source, build, start, monkeypatch, tmp_path):
     monkeypatch.setenv("SPINUP_BUDGET", "ci")

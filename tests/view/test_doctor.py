@@ -3,6 +3,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import torch
 
 from spinup.view import doctor as module
@@ -16,6 +17,7 @@ def test_it_knows_what_the_project_declares():
     assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all"}
 
 
+@pytest.mark.long
 def test_a_line_each_and_no_problem_here(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(module.EXTRAS, "grid", ("no_such_module",))
     monkeypatch.chdir(tmp_path)

@@ -241,6 +241,7 @@ def test_published_curves_stand_beside_the_runs_of_their_algorithm(tmp_path, fig
         plot([tmp_path / "a"], beside=beside, x="time")
 
 
+@pytest.mark.long
 def test_the_same_runs_give_the_same_files(tmp_path):
     for seed in range(3):
         write_run(tmp_path / "a" / f"a_s{seed}", [float(seed), 2.0])

@@ -26,6 +26,7 @@ def mine(tmp_path, monkeypatch):
 
 
 # Turned red by: a file whose weights are not those that earned its return; a shelf that grows beyond its limit.
+@pytest.mark.long("trpo-Hopper-v5")
 @pytest.mark.parametrize("name", ALL)
 def test_a_policy_earns_its_return(name):
     about = files.read_about(files.SHELF / f"{name}.safetensors")

@@ -127,6 +127,7 @@ def test_a_trial_worse_than_the_others_ends_early_and_saved(cli, monkeypatch):
 
 
 # Turned red by: a training that diverged, reported as the best one or ending the study.
+@pytest.mark.long
 def test_a_trial_that_diverges_is_the_worst(cli, monkeypatch):
     train = ppo.train
 
@@ -190,6 +191,7 @@ def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, ro
 
 # Turned red by: a study of other settings, or whose file is gone, that counts the runs of an earlier one as its own; a
 # file in place of the study that was asked for.
+@pytest.mark.long
 def test_a_folder_belongs_to_one_study(cli, tmp_path):
     first = cli(*SMALL, "--trials", 1)
     assert first.code == 0 and first.out.startswith("runs/x: 1 trial of 1 run\n")
@@ -215,6 +217,7 @@ def test_a_folder_belongs_to_one_study(cli, tmp_path):
 
 
 # Turned red by: two folders with the trials of one study; a study that does not survive a move.
+@pytest.mark.long
 def test_a_study_has_one_folder(cli):
     words = [*shorter(SMALL), "--trials", 1]
     assert cli(*words, "--storage", "shared.db").code == 0
@@ -295,6 +298,7 @@ def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
 
 
 # Turned red by: settings that exclude each other, which end the study or count as a trial.
+@pytest.mark.long
 def test_choices_that_fit_no_run_are_not_trials(cli, monkeypatch):
     monkeypatch.setattr(tune, "REFUSED", 10)
     done = cli(*shorter(WORDS), "--minibatches", "2", "3", "5", "--trials", 2)
@@ -334,6 +338,7 @@ def test_a_study_without_optuna_is_a_sentence(cli, tmp_path, monkeypatch):
 
 
 # Turned red by: `import optuna` or `import ray` where every command would wait for it.
+@pytest.mark.long
 def test_no_other_command_imports_optuna_or_ray():
     for path in [*(ROOT / "spinup").rglob("*.py"), *(ROOT / "llm").rglob("*.py")]:
         body = ast.parse(path.read_text()).body

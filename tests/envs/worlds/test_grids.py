@@ -236,6 +236,7 @@ def features(board: np.ndarray, x: int, y: int, heading: int) -> list[int]:
 
 
 # Turned red by: the bounds of a door, a split or a heading one off; the key on either side; five colours of six.
+@pytest.mark.long("MiniGrid-MultiRoom-N4-S5-v1")
 @pytest.mark.parametrize("id", [id for id in SMALL if "Empty" not in id])
 def test_layouts_are_distributed_as_minigrids(id):
     game, ours = gymnasium.make(id, disable_env_checker=True).unwrapped, MINIGRID[id](800, 3)

@@ -50,6 +50,7 @@ def test_tensors_are_the_arrays_step_by_step(name):
 
 
 # Turned red by: numbers that a training in tensors computes otherwise; ends in another order; noise of other steps.
+@pytest.mark.long("TabularMDPs-10-v0")
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_in_tensors_is_that_in_arrays(name, tmp_path, monkeypatch):
     found = []

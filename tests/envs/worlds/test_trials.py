@@ -179,6 +179,7 @@ def test_epsilon_is_the_share_of_random_actions():
 
 # Table 1 of the paper; for MDPs as measured here with 1000 trials (the paper's table 2 has 369, 428 and 409).
 # Turned red by: c = 1, a bonus of 0.
+@pytest.mark.long("MDPs")
 @pytest.mark.parametrize(("make", "expected"), [
     (lambda: bandits(4000, 5, 10), {"greedy": (6.6, .15), "UCB1": (6.7, .15), "Thompson": (5.8, .2)}),
     (lambda: bandits(4000, 50, 10), {"greedy": (6.6, .15), "UCB1": (6.65, .15), "Thompson": (5.15, .15)}),

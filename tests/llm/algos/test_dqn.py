@@ -417,6 +417,7 @@ def test_offline_no_response_is_sampled_in_training(beginner, monkeypatch):
 
 
 # Turned red by: another seed of the data for one of them; data that depend on the method.
+@pytest.mark.long
 def test_two_methods_learn_from_the_same_data(beginner):
     runs = [llm.dqn(**TINY, model=beginner), llm.dqn(**TINY | {"lr": 1e-4, "expectile": 0.9}, model=beginner)]
     own = {"data": 64, "samples": 1, "keep": 0.0}

@@ -143,6 +143,7 @@ def test_it_learns(beginner, played, tmp_path):
 
 
 # Turned red by: prompts, ranks or tokens of this process's share only; a follower that begins with other weights.
+@pytest.mark.long
 def test_the_number_of_processes_changes_no_digit(beginner, fork_workers, curve, tmp_path, monkeypatch):
     (tmp_path / "score.py").write_text("def early(prompt, response):\n"
                                        "    return sum(letter in 'abcde' for letter in response) / 3\n")
@@ -160,6 +161,7 @@ def test_the_number_of_processes_changes_no_digit(beginner, fork_workers, curve,
 
 
 # Turned red by: a follower that refuses the folder of the first process, or trains an initial policy of its own.
+@pytest.mark.long
 def test_processes_share_one_initial_policy(fork_workers, monkeypatch, tmp_path):
     monkeypatch.setattr(sft, "solved", lambda rewards: 1.0)
     given = TINY | {"layers": 1, "width": 16, "heads": 2, "total_steps": 1, "sft_accuracy": 0.01, "exp_name": "x"}

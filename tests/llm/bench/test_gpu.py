@@ -33,7 +33,7 @@ def brief(monkeypatch):
 
 
 # Turned red by: a part that fails, or that has no number, a setting or a version in its raw file.
-@pytest.mark.long("pong_dqn", "pong_ppo", "atari")
+@pytest.mark.long("pong_dqn", "pong_ppo", "atari", "grpo")
 @pytest.mark.parametrize("name", [name for name in parts.PARTS if name != "tests"])
 def test_each_part_runs_on_the_cpu(name, brief):
     found = json.loads(json.dumps(parts.measure(name, "cpu", True)))
@@ -117,6 +117,7 @@ def test_tests_are_counted(cases, device, met, tmp_path, monkeypatch):
 
 
 # Turned red by: eight minutes that nobody watches; a run that is lost when they are over.
+@pytest.mark.long
 def test_pong_stops_when_its_time_is_over(tmp_path, monkeypatch):
     monkeypatch.setattr(agents, "SECONDS", 0)
     before = signal.getsignal(signal.SIGINT)

@@ -95,7 +95,7 @@ def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
 
 
 # Turned red by: a micro-batch whose rows are packed with those of another; lengths that a method does not hand over.
-@pytest.mark.long("ppo")
+@pytest.mark.long("ppo", "grpo")
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo"])
 def test_methods_learn_the_same_with_and_without_packing(method, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -49,6 +49,7 @@ def some(n, held_out=False):
 
 
 # Turned red by: a template whose text is not its function; a letter that the alphabet lacks; a longer answer.
+@pytest.mark.long
 def test_every_function_is_solved_by_its_text():
     task, seen = Code(), {}
     for problem in some(500):
@@ -61,6 +62,7 @@ def test_every_function_is_solved_by_its_text():
 
 
 # Turned red by: tests on the examples, or on 0 to 9, only; a reward for a part of the tests.
+@pytest.mark.long
 def test_what_fits_the_examples_only_is_worth_nothing():
     problem = Problem("f(1)=1,f(2)=2,f(4)=4,f(x)=", "min(x,5)", ("assert f(1) == 1", "assert f(6) == 5"))
     assert Code().reward(problem, "x") == 0 and Code().reward(problem, " min(5, x)\n") == 1

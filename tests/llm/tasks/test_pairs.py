@@ -250,6 +250,7 @@ def test_of_many_held_out_pairs_some_from_all_over_the_file_are_tested_on():
 # From the command line.
 
 # Turned red by: chosen and rejected exchanged on their way; pairs drawn from the policy in place of those of the file.
+@pytest.mark.long("dpo", "kto")
 @pytest.mark.parametrize("method", ["reward_model", "dpo", "kto"])
 def test_what_is_preferred_is_learned(method, mine, cli, beginner, tmp_path):
     done = cli("llm", method, *WORDS, "--model", beginner, "--total-steps", 40, "--lr", 0.01, "--batch", 32,
@@ -328,6 +329,7 @@ def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
 
 
 # Turned red by: pairs in another order after the file is read again.
+@pytest.mark.long("dpo")
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
 def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, curve, beginner, monkeypatch, tmp_path):
     words = ["llm", method, *WORDS, "--quiet", "--model", beginner, "--batch", 8, "--lr", 0.01, "--total-steps", 20]

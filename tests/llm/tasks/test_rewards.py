@@ -39,6 +39,7 @@ def test_math(answer, response, right):
 
 
 # Turned red by: a reward that fails, or takes minutes, for what a policy may write.
+@pytest.mark.long("math")
 @pytest.mark.parametrize("name", ["exact", "math", "json", "regex", "length"])
 def test_every_text_has_a_reward_quickly(name, capfd):
     began = time.perf_counter()
