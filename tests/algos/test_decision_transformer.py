@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 import spinup
 from llm.algos.decision_transformer import Config, DecisionTransformer, Window, Windows, make_policy, returns_to_go
 from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.normaliser import Normaliser
 from spinup.data.dataset import Dataset, join
 from spinup.envs.make import make
@@ -177,3 +178,34 @@ def test_numbered_states_are_refused_before_a_folder_exists(tmp_path):
     with pytest.raises(UserError, match="FrozenLake-v1 has numbered states; choose bc or cql"):
         spinup.decision_transformer(data=str(tmp_path / "data.npz"), log_dir=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
+
+
+# Turned red by: a loss of the steps that fill up a window, which are before the first of its episode.
+def test_what_fills_up_a_window_is_not_learned(tmp_path, monkeypatch):
+    found, minimizer = [], FlatAdam.minimizer
+
+    def kept(optimizer, loss):
+        minimize = minimizer(optimizer, loss)
+
+        def step(*batch, **settings):
+            window = Window(*batch)
+            other = window._replace(act=torch.where(window.mask > 0, window.act, 1 - window.act))
+            with torch.no_grad():
+                found.append((float(window.mask.mean()), float(loss(*batch)[0]), float(loss(*other)[0])))
+            return minimize(*batch, **settings)
+        return step
+
+    monkeypatch.setattr(FlatAdam, "minimizer", kept)
+    rng, envs = np.random.default_rng(0), make("CartPole-v1")
+    ends, none = np.arange(300) % 6 == 5, np.zeros(300, bool)
+    obs = rng.uniform(-1, 1, (300, 4)).astype(np.float32)
+    data = join([Dataset(obs, rng.integers(0, 2, 300), np.ones(300, np.float32), obs, ends, none)], {
+        "env": "CartPole-v1", "env_settings": {}, "observation_space": space_to_json(envs.observation_space),
+        "action_space": space_to_json(envs.action_space), "parts": [], "seed": 0, "versions": {}})
+    with open(tmp_path / "data.npz", "wb") as file:
+        data.write(file)
+    spinup.decision_transformer(data=str(tmp_path / "data.npz"), context=5, layers=1, width=32, batch_size=32,
+                                total_steps=3, quiet=True, tensorboard=False, threads=1, log_dir=str(tmp_path))
+    assert len(found) == 3
+    for share, loss, other in found:
+        assert share < 0.9 and loss == pytest.approx(other, abs=1e-6)

@@ -5,8 +5,10 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 import spinup
+from spinup.algos import her
 from spinup.algos.her import future, relabel
 from spinup.core.episodes import Episodes
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Replay
 from spinup.envs import make
 from spinup.envs.worlds.reacher import GoalReacher
@@ -139,3 +141,44 @@ def test_goals_are_found_behind_a_part_of_several_numbers():
 def test_goals_have_one_shape_and_a_float_type(env, words):
     with pytest.raises(UserError, match=words):
         make(env)
+
+
+# A whole training, watched. Turned red by: goals of the observation before the step; another share of replaced goals;
+# gradient steps on the batch before its goals are replaced; a policy that does not normalise what the critic sees.
+def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatch):
+    seen, steps, original, minimizer = [], [], her.relabel, FlatAdam.minimizer
+
+    def told(batch, goal, chosen, env):
+        found, replay = original(batch, goal, chosen, env), replays[0]
+        rows = replay.sample(np.arange(replay.oldest, replay.count))
+        reached = {*map(tuple, rows.next_obs[:, env.achieved].numpy().tolist())}
+        seen.append((reached, batch, goal.clone(), chosen.clone(), found))
+        return found
+
+    def kept(optimizer, loss):
+        minimize = minimizer(optimizer, loss)
+
+        def step(*batch, **settings):
+            steps.append([x.clone() for x in batch])
+            return minimize(*batch, **settings)
+        return step
+
+    monkeypatch.setattr(her, "relabel", told)
+    monkeypatch.setattr(FlatAdam, "minimizer", kept)
+    replays, make_replay = [], her.make_replay
+    monkeypatch.setattr(her, "make_replay", lambda *args: replays.append(make_replay(*args)) or replays[-1])
+    her.train(her.Config(env="GoalReacher-v0", hindsight_goals=3, total_steps=260, learning_starts=200, batch_size=64,
+                         hidden=(8,), num_envs=2, threads=1, quiet=True, tensorboard=False, normalise_obs=True,
+                         log_dir=tmp_path.as_posix()))
+    assert len(seen) > 20 and len(steps) == 2 * len(seen)
+    assert float(torch.cat([chosen for _, _, _, chosen, _ in seen]).float().mean()) == pytest.approx(0.75, abs=0.03)
+    for (reached, batch, goal, chosen, found), (obs, _, rew, next_obs, _) in zip(seen, steps[::2], strict=True):
+        assert {*map(tuple, goal.numpy().tolist())} <= reached
+        assert torch.equal(rew, found.rew) and obs.shape == batch.obs.shape
+        if chosen.all() or not chosen.any():
+            continue
+        moved = (found.obs != batch.obs).any(1)
+        assert not moved[~chosen].any() and moved[chosen].any()
+        # One normaliser for both: equal observations before it are equal after it.
+        same = (found.obs == found.next_obs).all(1)
+        assert torch.equal(obs[same], next_obs[same]) and not torch.equal(obs, found.obs)
