@@ -2,6 +2,7 @@
 
 A test takes hold of what a training hands to `Run.backward`, in the middle of an update, and hands over something else.
 """
+import itertools
 import math
 import random
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, whiten
+from spinup.core.optim import step_size
 from spinup.registry import algorithms, in_module
 
 FILES = ("sft", "reinforce", "grpo", "best_of_n")
@@ -570,3 +572,22 @@ def test_the_seed_decides_a_model_made_here(train):
         return weights(train("sft", model="", seed=seed).policy.model)
 
     assert torch.equal(end(11, 1), end(22, 1)) and not torch.allclose(end(11, 1), end(11, 2), atol=1e-3)
+
+
+# Turned red by: a step without the rate of its update; a warmup or a fall that is not passed on.
+@pytest.mark.parametrize("method", [*ALGORITHMS, "dpo", "reward_model"])
+def test_each_update_has_its_learning_rate(method, start, tmp_path, monkeypatch):
+    rates, step = [], FlatAdam.step
+
+    def told(optimizer, lr=None):
+        rates.append(lr)
+        return step(optimizer, lr)
+
+    monkeypatch.setattr(FlatAdam, "step", told)
+    module = algorithms("llm")[method].load()
+    own = {"pairs": 8, "batch": 8} if hasattr(module.Config, "pairs") else {}
+    cfg = module.Config(**{**TINY, "total_steps": 3, "warmup": 2, "anneal": True, "lr": 0.01}, **own, task=Mixed(),
+                        model=start, log_dir=str(tmp_path))
+    module.train(cfg)
+    expected = [step_size(0.01, update, 3, 2, True) for update in range(3)]
+    assert [rate for rate, _ in itertools.groupby(rates)] == pytest.approx(expected)
