@@ -7,6 +7,7 @@ The engine is `llm.policy.engine.Server`, or a second process of this library. E
 rewards are computed here, and a tool or an episode cannot take part.
 """
 import copy
+import math
 import multiprocessing
 import os
 import shutil
@@ -41,11 +42,12 @@ FOLDER = "engine"           # of the weights for a server, in the run's folder
 
 
 def check_shared_memory(needed: int) -> None:
-    """Raise UserError if the shared memory of this machine or container is smaller than `needed` bytes."""
+    """Raise UserError if less than `needed` bytes of shared memory are free."""
     with suppress(OSError):                                               # not on Linux
         if needed > (free := shutil.disk_usage("/dev/shm").free):
             raise UserError(f"--lag needs {needed / 1e9:.2f} GB of shared memory for a copy of the model, and "
-                            f"{free / 1e9:.2f} GB are free; leave out --lag, or start Docker with --shm-size")
+                            f"{free / 1e9:.2f} GB are free; leave out --lag, or start Docker with "
+                            f"--shm-size={max(1, math.ceil(2 * needed / 2**30))}g")
 
 
 class Process:

@@ -81,12 +81,12 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     The micro-batch becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run. With a value function,
     which keeps activations too, it is at most 8.
     prompt, response: longest lengths, in tokens. judge: the reward model of the task, already loaded. Raise UserError
-    if the available memory is too small, or if each process of torchrun would choose another micro-batch for a divided
-    model.
+    if the available memory is too small, or if `--fsdp` under torchrun has no `--micro-batch`: the processes could
+    choose different ones.
     """
     if cfg.fsdp and not (cfg.micro_batch or resumed) and ranks.wanted(1) > 1:
-        raise UserError("with --fsdp under torchrun, each process would choose another micro-batch; add --micro-batch "
-                        f"{SIZES[1]}, for example")
+        raise UserError("with --fsdp under torchrun, the processes could choose different micro-batches; set the same "
+                        f"one for all, such as --micro-batch {SIZES[1]}")
     cuda = model.device.type == "cuda"
     gc.collect()                                              # an earlier run in this process
     if cuda:

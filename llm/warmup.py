@@ -129,8 +129,8 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     start = start or initial(cfg, task)
     check_groups(cfg, task)
     if start.tokenizer.chats and (changing := [type(x).name for x in layers(task) if x.changes_prompt]):
-        raise UserError(f"{changing[0]} shows the beginning of a response in the prompt, and a model of conversations "
-                        f"does not continue it; leave out {changing[0]}:")
+        raise UserError(f"{changing[0]}: puts the beginning of a response into the prompt, and a chat model does not "
+                        f"continue it; leave out {changing[0]}:")
     prompt = longest_prompt(task, start.tokenizer)
     check_context(prompt, cfg.max_tokens or task.max_tokens, start.model)
     check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)

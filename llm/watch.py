@@ -156,7 +156,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
 
 def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False,
              device: str = "auto") -> str:
-    """Evaluate a run by its measure, on held-out problems or pairs, which a log of few held-out prompts used too."""
+    """Evaluate a run by its measure, on held-out problems or pairs. If the task has few, its log used the same ones."""
     folder, data, task = open_run(directory)
     measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":

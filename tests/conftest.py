@@ -154,7 +154,7 @@ class Started(Process):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`pytest` alone leaves out the long tests. A file or a folder that is named is tested whole."""
+    """Deselect the long tests unless the command names files, folders or `-m`."""
     config.addinivalue_line("markers", "long(*cases): more than about two seconds; of a parametrised test, these cases")
     if config.args_source is config.ArgsSource.TESTPATHS and not config.option.markexpr:
         config.option.markexpr = "not long"
@@ -162,7 +162,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave `long("case", ...)` only at the cases that it names."""
+    """Remove the mark `long("case", ...)` from the cases that it does not name."""
     for item in items:
         for mark in item.iter_markers("long"):
             if mark.args and item.callspec.id not in mark.args:

@@ -484,7 +484,7 @@ def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_
     (run / "config.json").write_text(json.dumps(about))
     for command in "eval", "watch", "resume":
         done = cli(command, run)
-        assert done.code == 2 and "whose file is in a folder of runs and is not imported from there" in done.err
+        assert done.code == 2 and "is Python code in a folder of runs, which is not imported" in done.err
 
 
 # Turned red by: a seed or folders of the file that the grid replaces by the defaults; a value of a variable that is not

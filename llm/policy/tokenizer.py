@@ -38,7 +38,7 @@ class Tokenizer(Protocol):
     def encode(self, text: str, literal: bool = False) -> list[int]:
         """Return the ids of a text without special tokens, because it may be in the middle of other text.
 
-        literal: also encode the names of special tokens, such as <|im_end|>, letter by letter.
+        literal: encode the text of special tokens, such as <|im_end|>, as ordinary text.
         """
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -65,7 +65,7 @@ def last_turn(text: str | Messages) -> str:
 def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
     """Return the ids of a text from the user's code `name`. UserError, which names that code, if the text has none."""
     try:
-        return tokenizer.encode(text, literal=True)                       # no words of a tool end the response
+        return tokenizer.encode(text, literal=True)           # so that a special token does not end the response
     except UserError as error:
         raise UserError(f"{name} returned {text!r}, where {error}") from None
 

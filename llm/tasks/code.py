@@ -131,8 +131,8 @@ def program(response: str) -> str:
 
 
 def says_something(test: str) -> bool:
-    """Return whether a test can fail by itself: it asserts or raises, or calls a function as a statement. True for a
-    test that is not Python."""
+    """Return whether a test contains an assertion, a `raise`, or a call as a statement. True for a test that is not
+    Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -154,8 +154,8 @@ def read(file: str) -> list[Problem]:
             raise UserError(f'{where} has no list of texts as its "tests"; write "tests": ["assert f(3) == 9"]')
         for test in tests:
             if not says_something(test):
-                raise UserError(f'{where} has the test {SHORT.repr(test)}, which any program passes; write "assert '
-                                'f(3) == 9"')
+                raise UserError(f'{where} has the test {SHORT.repr(test)}, which checks no result; write an '
+                                'assertion, such as "assert f(3) == 9"')
         if not isinstance(answer, str):
             raise UserError(f'{where} has an "answer" that is not a text; write a program, or leave it out')
         problems.append(Problem(prompt, answer, tuple(tests)))

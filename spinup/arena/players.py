@@ -150,8 +150,8 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     policy = None if make else load(directory)
     if given := [name for name in ("frame_stack", "episodes") if policy is not None and name in policy.env_settings]:
         flag = "--" + given[0].replace("_", "-")
-        raise UserError(f"{directory} was trained with {flag}, and a tournament shows one position at a time; type "
-                        f"`spinup eval {directory}`, or train without {flag}")
+        raise UserError(f"{directory} was trained with {flag}, which a tournament does not support; type "
+                        f"`spinup eval {directory}`, or train again without {flag}")
 
     def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         policy.rng = rng

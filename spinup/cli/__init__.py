@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
             elif disk_error(error):
                 advice = "free disk space, or choose another folder"
                 if denied := error.errno in (errno.EACCES, errno.EPERM):
-                    advice = "give yourself the permission, or choose another"
+                    advice = "change its permissions, or choose another file or folder"
                 told = (f"{error.filename or 'the output'} cannot be {'opened' if denied else 'written'} "
                         f"({error.strerror.lower()}); {advice}")
             else:

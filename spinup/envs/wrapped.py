@@ -22,7 +22,10 @@ class Wrapped(VectorEnv):
         return self._begun(self.env.reset())
 
     def _begun(self, obs: np.ndarray) -> np.ndarray:
-        """Start new episodes in all copies, with these first observations of `env`; return the wrapper's own."""
+        """Reset the wrapper's own state after `env` has started new episodes. Return the wrapper's first observations.
+
+        obs: those of `env`.
+        """
         raise NotImplementedError
 
     @property

@@ -26,7 +26,8 @@ def disk_error(error: BaseException | None) -> OSError | None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise an OSError in place of an error of a library in Rust that names one: it raises a bare Exception."""
+    """Convert an exception of a Rust library to an OSError. Such a library raises an Exception whose text has
+    "os error N"."""
     try:
         yield
     except Exception as error:

@@ -18,7 +18,7 @@ class Evaluation:
 
     returns: list[float]
     lengths: list[int]
-    agents: int = 1         # so many adjacent returns are those of the agents of one game
+    agents: int = 1         # number of agents per game; the returns of one game are adjacent
 
     @property
     def mean(self) -> float:

@@ -52,7 +52,7 @@ class Dimension:
         return self.text(trial.suggest_float(self.name, self.low, self.high, log=self.scale == "log"), 4)
 
     def text(self, x: float, digits: int) -> str:
-        """Return a number with so many digits, or more where these are not exact enough for the range."""
+        """Return a number as text with `digits` significant digits, or with more if the range needs them."""
         exact = 0.01 * min(self.high - self.low, 1 - x if self.scale == "near 1" else math.inf)
         for some in range(digits, 17):
             text = f"{x:.{some}g}"
@@ -171,7 +171,7 @@ def recommended(base: RunConfig, fixed: dict[str, list[str]], works: Callable[[d
         works: whether a run with these flags could start.
     """
     types, space = types_of(type(base)), []
-    for name in inspect.get_annotations(type(base)):                      # its own, without those of its base
+    for name in inspect.get_annotations(type(base)):                      # without inherited settings
         kind, value = kind_of(types.get(name)), getattr(base, name)
         if kind not in (int, float) or name.replace("_", "-") in fixed or value is None:
             continue

@@ -329,7 +329,7 @@ def test_a_run_with_several_frames_is_refused(tmp_path):
     short = {"env": "TicTacToe-v0", "total_steps": 64, "num_envs": 2, "rollout_steps": 16, "minibatches": 1,
              "quiet": True, "tensorboard": False, "log_dir": tmp_path.as_posix(), "frame_stack": 2}
     run = library.ppo(**short).directory
-    with pytest.raises(UserError, match="was trained with --frame-stack, and a tournament shows one position"):
+    with pytest.raises(UserError, match="was trained with --frame-stack, which a tournament does not support"):
         gather([run], "tictactoe", "TicTacToe-v0", 3, 1, 512, library.load)
     with pytest.raises(UserError, match="self_play sees one position at a time; leave out --frame-stack"):
         library.self_play(**short)

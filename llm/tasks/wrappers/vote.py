@@ -24,7 +24,8 @@ from spinup.errors import UserError
 def votes(answers: Sequence[str | None]) -> list[bool]:
     """Return whether each answer is the majority answer: the most common one, of several the one that is first.
 
-    None is no answer: it has no vote, and it is never the majority answer. If all answers differ, none is it.
+    None is no answer: it has no vote, and it is never the majority answer. If there are several answers
+    and all differ, there is no majority answer.
     """
     counts = Counter(answer for answer in answers if answer is not None)
     agreed = counts and (len(counts) == 1 or max(counts.values()) > 1)
