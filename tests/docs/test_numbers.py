@@ -90,6 +90,17 @@ def test_returns_without_a_preset(row):
             check_rounded(cell, [np.mean(measured[name]["seeds"]), *measured[name]["interval"]])
 
 
+@pytest.mark.parametrize("row", rows("zoo"), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_returns_beside_the_zoos_settings(row):
+    algorithm, env, steps, seeds, *shown = row
+    found = raw(f"zoo_{algorithm}_{env}")
+    assert "--against zoo" in found["command"] and int(steps.replace(",", "")) == found["steps"]
+    for measured, number, cells in ((found, seeds, shown[:2]), (found["peer"], shown[2], shown[3:])):
+        assert int(number) == len(measured["E100"]["seeds"]) > 2
+        for cell, name in zip(cells, ("E100", "R100"), strict=True):
+            check_rounded(cell, [np.mean(measured[name]["seeds"]), *measured[name]["interval"]])
+
+
 @pytest.mark.parametrize("row", rows("llm"), ids=lambda row: f"{row[0]}-{row[1]}")
 def test_accuracies(row):
     task, method, start, end, seconds, soon = row
