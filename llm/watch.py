@@ -50,6 +50,12 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
     return folder, data, make_task(given["task"], given["reward"] or None)
 
 
+def held_out(task: Task, n: int, seed: int) -> list[Problem]:
+    """Return `n` different held-out problems, or fewer if the task has fewer."""
+    many = problems_of(task, 8 * n, np.random.default_rng(EVALUATION + 1 + seed), True)        # some may be equal
+    return distinct(many)[:n]
+
+
 def writer(folder: Path, data: dict[str, Any], task: Task, device: str, seed: int = 0) -> LanguagePolicy:
     """Load the policy in a folder, in fp32, with the sampling settings of the config.json `data`."""
     start = load_model(folder)
@@ -138,7 +144,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
     policy, gold = writer(folder, data, task, device, seed), task.gold
-    problems = distinct(problems_of(task, prompts, np.random.default_rng(EVALUATION + 1 + seed), True))
+    problems = held_out(task, prompts, seed)
     texts, rewards = answers(policy, task, problems, samples)
     for i, problem in enumerate(problems):
         known = f"   answer {problem.answer!r}" if problem.answer else ""
@@ -164,7 +170,7 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
         said = judged(folder, data, task, pairs, device)
         found, words = of_pairs(said[:, 0] > said[:, 1])
     else:
-        asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
+        asked = held_out(task, problems, seed)
         found, words = of_policy(writer(folder, data, task, device, seed), task, asked, measure)
     if as_json:
         return json.dumps({"directory": str(folder), "task": task.name, **found})
@@ -184,7 +190,7 @@ def evaluate_on(directory: Path, given: str, *, reward: str | None = None, probl
         raise UserError(f"{directory} holds a reward model, which does not generate text; give the folder of a policy")
     policy = LanguagePolicy(trained.model, trained.tokenizer, max_tokens or task.max_tokens, trained.temperature,
                             seed, **speech(task))
-    asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
+    asked = held_out(task, problems, seed)
     found, words = of_policy(policy, task, asked, task.measure, samples)
     if as_json:
         return json.dumps({"directory": str(directory), "task": task.name, **found})
