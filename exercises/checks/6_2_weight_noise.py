@@ -87,7 +87,7 @@ def _(logits, noisy):
 sigma = exercise.function("adapted_sigma", [
     case(sigma=0.1, distance=0.2, target=0.5, factor=1.1),
     case(sigma=0.1, distance=0.8, target=0.5, factor=1.1),
-    case(sigma=0.3, distance=0.4, target=0.5, factor=1.5),
+    case(sigma=0.3, distance=0.5, target=0.5, factor=1.5),
     case(sigma=2.0, distance=0.0, target=0.01, factor=1.01)])
 
 
@@ -101,6 +101,12 @@ def by_logs(sigma, distance, target, factor):
                "larger.")
 def _(sigma, distance, target, factor):
     return sigma / factor if distance < target else sigma * factor
+
+
+@sigma.mistake("You raise sigma where the distance equals the target. The equation above raises it only where the "
+               "distance is below the target.")
+def _(sigma, distance, target, factor):
+    return sigma * factor if distance <= target else sigma / factor
 
 
 @sigma.mistake("sigma only grows. If the noise changes the policy too much, divide by the factor.")

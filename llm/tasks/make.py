@@ -226,7 +226,7 @@ class Judged(Wrapped):
         self.function, self.sums_turns = function, False
 
     def answer_of(self, problem: Problem, response: str) -> str | None:
-        return self.function.answer_of(response)
+        return self.function.answer_of(response, self.task.answer_of(problem, response))
 
     def reward(self, problem: Problem, response: str) -> float:
         return self.function(problem, response)

@@ -22,7 +22,6 @@ class Mix(Task):
 
     Args:
         text: the tasks, joined by +, each with its options; a weight and * before a task set its share.
-
         reward: the reward of each task in it, as in `make_task`; None means that each task has its own.
 
     Raise UserError for a task with a wrapper, with a tool, with several turns or with preference pairs.
@@ -44,8 +43,8 @@ class Mix(Task):
             raise UserError(f"--task mix:{text} has a weight of 0; leave out that task, or raise its weight")
         if not np.isfinite(weights.sum()):
             raise UserError("--task mix: has a weight that is too large; write weights such as 0.7 and 0.3")
-        self.tasks = [make_task(part["task"], reward) for part in found]
-        for task in self.tasks:
+        self.mixed = [make_task(part["task"], reward) for part in found]
+        for task in self.mixed:
             if isinstance(task, Wrapper):
                 raise UserError(f"--task mix:{text}: a wrapper changes the rewards of the whole mixture; write it "
                                 f"first, as in {type(task).name}:mix:reverse+sort")
@@ -53,34 +52,34 @@ class Mix(Task):
                 raise UserError(f"--task mix:{text}: {task.name} has a tool, several turns or preference pairs, and a "
                                 "mixture has tasks with one response to a prompt; leave it out")
         self.shares = weights.cumsum() / weights.sum()
-        self.name = "mix_" + "_".join(task.name for task in self.tasks)
-        spoken = [task.alphabet for task in self.tasks]
+        self.name = "mix_" + "_".join(task.name for task in self.mixed)
+        spoken = [task.alphabet for task in self.mixed]
         self.alphabet = None if None in spoken else "".join(dict.fromkeys("".join(spoken)))
-        self.max_tokens = max(task.max_tokens for task in self.tasks)
-        self.measure = next((t.measure for t in self.tasks if t.measure != Task.measure), Task.measure)
+        self.max_tokens = max(task.max_tokens for task in self.mixed)
+        self.measure = next((t.measure for t in self.mixed if t.measure != Task.measure), Task.measure)
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         places = (np.arange(n) + rng.random()) / n                        # evenly spaced: exact shares
-        counts = np.bincount(np.searchsorted(self.shares, places), minlength=len(self.tasks)).tolist()
+        counts = np.bincount(np.searchsorted(self.shares, places), minlength=len(self.mixed)).tolist()
         found = [Problem(p.prompt, p.answer, (i, p), p.messages, p.turns)
                  for i, count in enumerate(counts) if count
-                 for p in problems_of(self.tasks[i], count, rng, held_out)]
+                 for p in problems_of(self.mixed[i], count, rng, held_out)]
         return [found[k] for k in rng.permutation(len(found))]            # a part of the list has all tasks, too
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         i, own = problem.data
-        return demonstration_of(self.tasks[i], own, rng)
+        return demonstration_of(self.mixed[i], own, rng)
 
     def answer_of(self, problem: Problem, response: str) -> str | None:
         i, own = problem.data
-        return self.tasks[i].answer_of(own, response)
+        return self.mixed[i].answer_of(own, response)
 
     def reward(self, problem: Problem, response: str) -> float:
         return self.rewards([problem], [response])[0]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         found = np.zeros(len(problems))
-        for i, task in enumerate(self.tasks):
+        for i, task in enumerate(self.mixed):
             rows = [k for k, p in enumerate(problems) if p.data[0] == i]
             if rows:
                 found[rows] = task.rewards([problems[k].data[1] for k in rows], [responses[k] for k in rows])

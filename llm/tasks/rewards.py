@@ -27,30 +27,32 @@ def math(prompt: str, response: str, *, answer: Any) -> float:
     r"""Return 1 if the expression that the response gives is mathematically equal to the field `answer`; else 0.
 
     `0.5` equals `\frac{1}{2}`. The expression is the one in `\boxed{...}`, or else the one after words such as
-    "the answer is", or else the last one. The library math-verify compares the two
-    expressions. A comparison that takes too long gives 0. The time limit uses a signal, so the reward works only in
-    the main thread. Raise UserError in another thread, without the library, or if the answer is not an expression.
+    "the answer is", or else the last one. The library math-verify compares the two expressions. A comparison that takes
+    too long gives 0. The time limit uses a signal, so the reward works only in the main thread. Raise UserError in
+    another thread, without the library, or if the answer is not an expression.
     """
     text = str(answer).strip()
     if not text:
         raise UserError('the field "answer" is empty; write an expression such as 42')
-    parse, verify = _math_verify()
+    _, verify = _math_verify()
     if threading.current_thread() is not threading.main_thread():
         raise UserError("the reward math works only in the main thread, because its time limit uses a signal; start "
                         "the training in the main thread")
     gold = _expression(text)
     if not gold:
         raise UserError(f'the field "answer" is {SHORT.repr(text)}, which is not an expression; write one such as 42')
-    if not response.strip():
-        return 0.0
-    said = parse(response[-LONGEST:], parsing_timeout=SECONDS)
-    return float(verify(list(gold), said, timeout_seconds=SECONDS))
+    return float(verify(list(gold), _said(response), timeout_seconds=SECONDS))
+
+
+def _said(response: str) -> list[Any]:
+    """Return what math-verify reads in a response: an expression and its text; [] if there is none."""
+    parse, _ = _math_verify()
+    return parse(response[-LONGEST:], parsing_timeout=SECONDS) if response.strip() else []
 
 
 def _expression_in(response: str) -> str | None:
     """Return the expression that `math` reads in a response, as text; None if there is none."""
-    parse, _ = _math_verify()
-    found = parse(response[-LONGEST:], parsing_timeout=SECONDS) if response.strip() else []
+    found = _said(response)
     return str(found[0]) if found else None
 
 

@@ -33,6 +33,6 @@ class Sums(Task):
         return problem.answer
 
     def reward(self, problem: Problem, response: str) -> float:
-        found = re.findall(r"-?[0-9]+(?:\.[0-9]+)?", response)
+        found = re.findall(r"(?:(?<![\w)])-)?[0-9]+(?:\.[0-9]+)?", response)
         a, b, total = map(str, problem.data)
         return 0.25 * (found[:1] == [a]) + 0.25 * (found[1:2] == [b]) + 0.5 * (found[2:] != [] and found[-1] == total)

@@ -63,6 +63,7 @@ class Task:
         uniform: True if the initial policy is a new model whose tokens all have nearly the same probability. There is
             no SFT run before the method. It makes exploration hard.
         train, held_out: all problems, if the task has a list of them.
+        mixed: the tasks of a mixture.
         left_out: one sentence for each reason why lines of a file are not used.
     """
 
@@ -84,6 +85,7 @@ class Task:
     train: Sequence[Problem] = ()
     held_out: Sequence[Problem] = ()
     left_out: Sequence[str] = ()
+    mixed: Sequence[Any] = ()
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         """Return `n` problems, held-out or not. A prompt may occur twice, but never in both sets."""
@@ -194,9 +196,7 @@ def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     mixture, it is the longest one of its tasks."""
     listed = [*task.train, *task.held_out]
     found = [len(tokenizer.prompt(input_of(p))) for p in listed or problems_of(task, 8, np.random.default_rng(0))]
-    while hasattr(task, "task"):
-        task = task.task
-    return max(found + [longest_prompt(part, tokenizer) for part in getattr(task, "tasks", ())])
+    return max(found + [longest_prompt(part, tokenizer) for part in task.mixed])
 
 
 def speech(task: Task | None) -> dict[str, Any]:

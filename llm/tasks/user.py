@@ -104,7 +104,8 @@ class UserTask(Task):
         return text
 
     def answer_of(self, problem: Problem, response: str) -> str | None:
-        return super().answer_of(problem, response) if self.function is None else self.function.answer_of(response)
+        own = super().answer_of(problem, response)
+        return own if self.function is None else self.function.answer_of(response, own)
 
     def reward(self, problem: Problem, response: str) -> float:
         if self.function is None:

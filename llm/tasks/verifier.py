@@ -167,11 +167,11 @@ class Verifier:
             return term.function(prompt, response, **term.fields(row))
         return scored(call(name, here, term.function, prompt, response, **term.fields(row)), name, here)
 
-    def answer_of(self, response: str) -> str | None:
-        """Return the final answer in a response: the expression that `math` reads, or else the whole text."""
+    def answer_of(self, response: str, otherwise: str | None) -> str | None:
+        """Return the expression that `math` reads in a response; without `math`, the task's own answer, `otherwise`."""
         if any(term.function is rewards.math for term in self.terms):
             return rewards._expression_in(response)
-        return response.strip() or None
+        return otherwise
 
     def check(self, problem: Any, where: str) -> None:
         """Raise UserError, before training, if a problem lacks a field or a ready-made reward cannot use its fields.

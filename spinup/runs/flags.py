@@ -135,9 +135,8 @@ class Distinct(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
                  option_string: str | None = None) -> None:
-        if getattr(self, "read", None) is namespace:
+        if getattr(namespace, self.dest) is not self.default:
             parser.error(f"{option_string} is given twice; give all values after one {option_string}")
-        self.read = namespace
         if twice := [v for v in values if values.count(v) > 1]:
             parser.error(f"{option_string} has {twice[0]} more than once; give each value once")
         setattr(namespace, self.dest, values)

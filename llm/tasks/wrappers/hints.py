@@ -43,6 +43,8 @@ class Hints(Wrapper):
         if task.alphabet is None or task.tool is not None:
             raise UserError(f"hints need a task with an alphabet and without a tool, because a response continues its "
                             f"hint, and {task.name} is no such task; leave out hints:")
+        if any(getattr(p, "messages", None) for p in [*task.train, *task.held_out]):
+            raise UserError(f"a prompt of {task.name} is a conversation, and a hint continues a text; leave out hints:")
         if any(type(x).name == "vote" for x in layers(task)):
             raise UserError("vote uses no answers, and hints show them; leave out one of the two")
         problem = problems_of(inside := innermost(task), 1, np.random.default_rng(0))[0]
@@ -54,9 +56,6 @@ class Hints(Wrapper):
 
     def draw(self, problem: Any, rng: np.random.Generator) -> Drawn:
         """Return the problem with a hint. Raise UserError if it has no known answer."""
-        if getattr(problem, "messages", None):
-            raise UserError(f"a prompt of {self.task.name} is a conversation, and a hint continues a text; leave out "
-                            "hints:")
         if not problem.answer:
             raise UserError(f"a problem of {self.task.name} has no known answer to show as a hint; leave out hints:")
         h = self.left[self.language(problem)]

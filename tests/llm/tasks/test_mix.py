@@ -49,7 +49,8 @@ def test_a_mixture_of_files_has_a_reward(tmp_path):
     task = make_task(text, f"{tmp_path}/mine.py:short")
     problems = task.problems(4, np.random.default_rng(0))
     assert task.rewards(problems, ["", "12345"] * 2) == [1.0, 0.5] * 2
-    assert longest_prompt(task, CharTokenizer("ab!0123456789")) == 202
+    wrapped = make_task(f"length:{text}", f"{tmp_path}/mine.py:short")
+    assert all(longest_prompt(x, CharTokenizer("ab!0123456789")) == 202 for x in (task, wrapped))
     before = identity(LanguageConfig(task=text), task)
     (tmp_path / "a.jsonl").write_text((tmp_path / "a.jsonl").read_text() + '{"prompt": "a99", "max_words": 3}\n')
     assert identity(LanguageConfig(task=text), task) != before

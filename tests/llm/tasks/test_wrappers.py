@@ -163,7 +163,7 @@ def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
     assert plain.rewards(drawn(plain) * 3, ["", "", "12"]) == [0, 0, 1]
 
 
-# Turned red by: whole texts compared where a reward reads an expression, so that all answers differ.
+# Turned red by: whole texts compared where a reward reads an expression, or a task an answer, so that all differ.
 def test_a_vote_compares_the_expressions_that_math_reads(tmp_path):
     pytest.importorskip("math_verify")
     rows = [{"prompt": f"What is {i} + {i}?", "answer": 2.0 * i} for i in range(20)]
@@ -172,6 +172,8 @@ def test_a_vote_compares_the_expressions_that_math_reads(tmp_path):
         problem = drawn(task)[0]
         said = ["I add them: $7$", "So it is \\boxed{7}", "It may be $8$", "no"]
         assert task.rewards([problem] * 4, said) == [1, 1, 0, 0]
+    task = make_task("vote:scratchpad", lambda prompt, response: 1.0)    # another reward reads the task's own answers
+    assert task.rewards(drawn(task) * 3, ["1;#4", "2;2;#4", "#5"]) == [1, 1, 0]
 
 
 # Turned red by: a hint before the response to a conversation, which the policy does not read.
@@ -180,7 +182,7 @@ def test_a_conversation_has_no_hints(tmp_path):
             for x in "abcdefghijkl"]
     (tmp_path / "talk.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match="is a conversation, and a hint continues a text; leave out hints:"):
-        make_task(f"hints:{tmp_path}/talk.jsonl").problems(1, np.random.default_rng(0))
+        make_task(f"hints:{tmp_path}/talk.jsonl")
 
 
 # Turned red by: another formula than Kimi's; a wrong answer that gains; shortest and longest of right answers only.
