@@ -60,7 +60,7 @@ def path_of(text: str) -> Path:
     characters."""
     if not text.strip() or not printable(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a path; write one of letters, digits and _")
-    return Path(text)
+    return Path(os.path.expanduser(text))
 
 
 def check_input(command: str) -> None:

@@ -23,6 +23,7 @@ from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import comments, flag
+from spinup.runs.trust import check_modules
 
 ALGORITHMS = {name: algorithm for name, algorithm in algorithms().items() if not algorithm.variant}
 
@@ -471,13 +472,15 @@ def test_from_the_first_command_to_the_last_in_processes_of_their_own(start, tmp
 
 
 # Turned red by: a module in a folder of runs that is imported, though the folder may come from anybody.
-@pytest.mark.parametrize("settings", [{"env": "runs.exp.evil:X-v0"}, {"env": "runs.exp.exp_s1.evil:X-v0"}])
+@pytest.mark.parametrize("settings", [{"env": "runs.exp.evil:X-v0"}, {"env": "runs.exp.exp_s1.evil:X-v0"},
+                                      {"env": "runs.my exp.evil:X-v0"}])
 def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_path):
     done = cli("ppo", "--exp-name", "exp", "--total-steps", 64, "--num-envs", 2, "--rollout-steps", 16,
                "--minibatches", 1, "--quiet")
     assert done.code == 0
     run = tmp_path / "runs/exp/exp_s1"
-    for folder in (run, run.parent):
+    (other := tmp_path / "runs/my exp").mkdir()
+    for folder in (run, run.parent, other):
         (folder / "evil.py").write_text("raise SystemExit('imported')")
     about = json.loads((run / "config.json").read_text())
     about["config"] |= settings
@@ -485,6 +488,26 @@ def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_
     for command in "eval", "watch", "resume":
         done = cli(command, run)
         assert done.code == 2 and "is Python code in a folder of runs, which is not imported" in done.err
+
+
+# Turned red by: code that a list of rewards names, a path with a space, a setting besides the task and the reward; a
+# stranger's folder of runs as the current folder; a file of the user's own that is refused.
+def test_code_in_a_folder_of_runs_is_found_in_every_setting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/exp/exp_s1", "runs/my exp"):
+        Path(folder).mkdir(parents=True)
+    for file in ("runs/exp/evil.py", "runs/my exp/evil.py", "mine.py"):
+        Path(file).write_text("")
+    run = tmp_path / "runs/exp/exp_s1"
+    for settings in ({"reward": ["runs/exp/evil.py:f"]}, {"reward": {"a": "0.5*runs/exp/evil.py:f"}},
+                     {"reward": "runs/my exp/evil.py:f"}, {"ptx_task": "runs/exp/evil.py:C"},
+                     {"task": "length:x,runs/exp/evil.py:C"}, {"env": "runs.exp.evil:X-v0"}):
+        with pytest.raises(UserError, match="is Python code in a folder of runs, which is not imported"):
+            check_modules(run, settings)
+    check_modules(run, {"reward": "mine.py:f + 0.5*mine:f", "task": "reverse", "init": "runs/exp/exp_s1", "lr": 0.1})
+    monkeypatch.chdir(run.parent)
+    with pytest.raises(UserError, match="is Python code in a folder of runs"):
+        check_modules(run, {"env": "evil:X-v0"})
 
 
 # Turned red by: a seed or folders of the file that the grid replaces by the defaults; a value of a variable that is not

@@ -38,7 +38,7 @@ SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "pool": 12, "device": "cpu"},
 SEEDS, RUNS = SIZE["seeds"], tempfile.mkdtemp()
 QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False,
          "device": SIZE["device"]}
-# Each of the 170 runs would draw its curve, which would take half of the time.
+# Each of the more than 150 runs would draw its curve, which would take half of the time.
 _ = patch("spinup.runs.curve.draw_curve").start()
 
 # %% [markdown]
@@ -259,8 +259,7 @@ assert len({tuple(x > 0 for x in row) for row in table.values()}) == len(table) 
 #
 # - Only `discount` fails: check how steps are connected in time.
 # - Values are right and actions are wrong: check the policy loss, and its sign first.
-# - `action` passes and `both` fails: the action is learned, but the policy does not use the
-#   observation.
+# - Only `both` fails: the action is learned, but the policy does not use the observation.
 # - `constant` has the right value and `observation` a wrong one: the program averages, shifts or mixes
 #   the steps.
 #

@@ -416,8 +416,10 @@ assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 #
 # 1. In the folder of your exercises, run `spinup exercise start 3.7`. You write the network's input
 #    and the reset of its memory.
-# 2. Make a subclass of `Bandits` whose `_draw` halves all probabilities. The networks have never
-#    trained on such poor arms. How far below greedy is each network, and how far is UCB1?
+# 2. Halve all probabilities. Write a function `halved(self)` that calls the old `Bandits._draw` and
+#    then halves `self.probs`. Replace the method: `Bandits._draw = halved`. Then repeat the cells that
+#    play. The networks have never trained on such poor arms. How far below greedy is each network,
+#    and how far is UCB1?
 #
 #    <details><summary>Answer</summary>
 #

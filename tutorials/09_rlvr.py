@@ -427,11 +427,11 @@ print(asked, *partial[0].policy.respond(asked, 6), " cut off:",
 
 # %% [markdown]
 # With the reward for whole answers, almost every group has zero variance, and the policy learns
-# nothing. With the reward for letters, the curve rises on every seed. It looks like success. But
-# almost no response is correct: read them. The policy writes the six letters, and then a seventh.
-# `in_place` checks six places and ignores everything after them. If the policy stops too early, it
-# loses the reward of the missing letters. If it continues, it loses nothing. So the policy has
-# learned not to stop.
+# nothing in its 20 updates. With the reward for letters, in 150 updates, the curve rises on every
+# seed. It looks like success. But almost no response is correct: read them. The policy writes the
+# six letters, and then a seventh. `in_place` checks six places and ignores everything after them. If
+# the policy stops too early, it loses the reward of the missing letters. If it continues, it loses
+# nothing. So the policy has learned not to stop.
 #
 # This is **reward hacking**: a policy learns what the verifier measures, not what you intended. No
 # number from the verifier can reveal reward hacking. You find it if you read responses. Here the

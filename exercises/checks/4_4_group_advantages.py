@@ -48,6 +48,9 @@ for small in (4e-4, 4e-7):
                             "A threshold for the standard deviation depends on the unit of the reward; compare the "
                             "rewards themselves.",
                             reward=torch.tensor([[0.0, small, 0.0, 0.0]]), std=True, eps=0.0)
+grpo_advantages.extreme("You treat groups whose rewards differ little as equal. A relative threshold depends on the "
+                        "mean reward; compare the rewards themselves.",
+                        reward=torch.tensor([[1.0, 1 + 2**-17, 1.0, 1.0]]), std=True, eps=0.0)
 for std in (False, True):
     grpo_advantages.extreme("Large rewards or advantages are clipped; return the values of the equation.", std=std,
                             eps=0.0, reward=torch.tensor([[3000.0, -200.0, 50.0], [30.0, 31.0, 32.0]]))

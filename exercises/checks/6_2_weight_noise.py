@@ -37,7 +37,8 @@ def by_sums(logits, noisy):
 
 
 distance.extreme("The result is not finite, or clipped, for very unlikely actions. Compute log-probabilities directly "
-                 "from the logits; the log of a softmax is -infinity where the softmax rounds to 0.",
+                 "from the logits; the log of a softmax is -infinity where the softmax rounds to 0. `kl_divergence` of "
+                 "torch.distributions also returns infinity there.",
                  logits=torch.tensor([[0.0, -30.0]]), noisy=torch.tensor([[-300.0, 0.0]]))
 
 

@@ -5,7 +5,8 @@
 # state, and to evaluate it. Both steps use the same estimates, so both have the same errors. Take ten actions with
 # value 0, where each estimate has a standard normal error. The maximum of the estimates is 1.54 on average, and a
 # target that is too high raises the next target further. In double DQN (van Hasselt et al. 2016, arXiv:1509.06461) one
-# network chooses and the other evaluates. So an error counts only if both networks make it:
+# network chooses and the other evaluates. If the errors of the two networks are independent, the error that made an
+# action look best does not enter the target:
 #
 # $$y = r + \gamma\, (1 - \text{terminated})\, Q'\big(s',\, \arg\max_{a'} Q(s', a')\big),$$
 #

@@ -115,22 +115,32 @@ class Remote:
     def __init__(self, number):
         object.__setattr__(self, "_number", number)
         object.__setattr__(self, "_told", False)                        # whether it may hold data of the test
+        object.__setattr__(self, "_apart", False)                       # and be a distance from that data
     def __getattr__(self, name):
         return ask("get", self, name)
     def __call__(self, *args, **kwargs):
         return ask("call", self, args, kwargs)
     def __bool__(self):
+        judged(self)
         return ask("true", self) is True
     def __repr__(self):
         return "an object of the answer"
 
+def judged(difference):
+    if difference._apart:
+        raise TypeError("an object of the answer must not turn data of a test into plain data")
+
 def forward(name, self, *args):
+    if name in NUMBERS:
+        judged(self)
     try:
         method = ask("get", self, name)
     except AttributeError:
         raise TypeError(f"an object of the answer has no {name}") from None
     return method(*args)
 
+NUMBERS = {"__float__", "__int__", "__index__", "__len__", "__str__"}
+APART = {"__sub__", "__rsub__", "__xor__", "__mod__", "__rmod__"}
 # Only these operations ask the answer. It cannot influence others, such as a comparison with plain data.
 for name in "setattr getitem setitem delitem len iter next enter exit str int float index".split():
     name = f"__{name}__"
@@ -142,6 +152,8 @@ def calculate(name, self, *args):
         if type(result) is not Remote:
             raise TypeError("an object of the answer must not turn data of a test into plain data")
         object.__setattr__(result, "_told", True)
+        apart = name in APART or any(type(x) is Remote and x._apart for x in (self, *args))
+        object.__setattr__(result, "_apart", apart)
     return result
 for name in ("abs neg add sub mul truediv floordiv mod pow radd rsub rmul rtruediv rfloordiv rmod rpow matmul or and "
              "xor").split():

@@ -74,8 +74,8 @@ class Config(AtariConfig):
     epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-10)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 0.99               # discount of rewards: a goal n steps ahead counts gamma^n
-    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
+    lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
+    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
     lr: Positive = 5e-4              # constant learning rate of policy and value functions
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, which keeps the policy random
     value_coef: NonNegative = 0.5    # weight of the two value losses
@@ -220,7 +220,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Evaluate the batch: two rewards, two values, two advantages.
             if update == 0:
-                view.update(next_obs)                         # data of a nearly random policy
+                view.update(next_obs)                         # nearly random; it counts twice
             seen, next_seen = view(obs), view(next_obs)
             with torch.no_grad():
                 bonus = surprise.error(seen, act, next_seen)              # [N, T]

@@ -116,10 +116,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
+            warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N, k], in -1 to 1
-                if run.steps < cfg.learning_starts:
+                if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
                 policy.observe(obs)

@@ -136,7 +136,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             passed = run.steps / cfg.total_steps
             falling = 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon)
             policy.epsilon.fill_(max(cfg.epsilon, falling))
-            if run.steps < cfg.learning_starts:
+            if replay.count < cfg.learning_starts:
                 policy.epsilon.fill_(1)
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs

@@ -19,6 +19,7 @@ actor that imitates with weights; a dataset instead of environment steps.
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from gymnasium import Space
@@ -36,7 +37,7 @@ from spinup.core.networks import ActorCritic
 from spinup.core.optim import Latest, polyak
 from spinup.data.batches import Batches
 from spinup.envs.spaces import action_bounds, vector_size
-from spinup.runs.config import NonNegative, Positive, Unit, Widths
+from spinup.runs.config import NonNegative, Positive, Range, Unit, Widths
 from spinup.runs.offline import OfflineConfig, OfflineRun, open_data
 from spinup.runs.run import Result
 
@@ -49,7 +50,8 @@ class Config(OfflineConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate of all networks (3e-4 to 1e-3)
     tau: Unit = 0.005                  # fraction of the way targets move per gradient step
-    expectile: Unit = 0.7              # 0.5: V of the dataset's policy; near 1: of its best actions
+    expectile: Annotated[float, Range(0.01, 0.99)] = 0.7   # 0.5: V of the dataset's policy; near
+                                       # 1: of its best actions
     beta: NonNegative = 3.0            # weight of advantages, per unit of reward; 0: imitation
     normalise_obs: bool = True         # scale observations by the dataset's mean and deviation
     hidden: Widths = (256, 256)        # hidden layers of policy, value function and critics

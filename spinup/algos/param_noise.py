@@ -52,7 +52,7 @@ from spinup.runs.run import Result, Run, make_env
 class Config(ReplayConfig):
     noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions = baseline
     sigma: Positive = 0.05             # initial standard deviation of the weight noise; is adapted
-    adapt_every: Count = 50            # steps between measurements of the action distance
+    adapt_every: Count = 50            # steps between measurements of the weight noise's effect
     adapt: Annotated[float, Range(1.0, 10.0)] = 1.01   # factor of each change of sigma; too large:
                                        # it oscillates
     action_noise: Positive = 0.2       # Box: target standard deviation of actions in -1 to 1
@@ -252,6 +252,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     noise["sigma"] = adapted(noise["sigma"], noise["distance"], wanted, cfg.adapt)
             if run.row_due:
                 pi_columns = {"pi_loss": pi_stats["loss"]} if learner.learn_pi else {}
-                run.log(q=q_stats["q"], q_loss=q_stats["loss"], sigma=noise["sigma"],
-                        distance=noise["distance"], **pi_columns)
+                noise_columns = ({name: noise[name] for name in ("sigma", "distance")}
+                                 if cfg.noise == "parameters" else {})
+                run.log(q=q_stats["q"], q_loss=q_stats["loss"], **noise_columns, **pi_columns)
         return run.result(policy)

@@ -12,17 +12,17 @@ target distribution has atoms at T z_j, and their mass is shared between the nea
     L     = KL( m || p(s, a) )
 
 Noisy networks (Fortunato et al. 2018, arXiv:1706.10295): the last layers have learned noise on
-their weights. Its size sigma differs between weights, and falls where noise lowers the return. This
-noise replaces epsilon-greedy actions:
+their weights. Its size sigma differs between weights, and falls where noise increases the loss.
+This noise replaces epsilon-greedy actions:
 
     y = (mu^w + sigma^w eps^w) x + mu^b + sigma^b eps^b                                     (eq. 9)
     eps^w_ij = f(eps_i) f(eps_j),  f(x) = sign(x) sqrt |x|                             (eq. 10, 11)
 
 Priorities are the KL losses. These settings turn the parts off: atoms 1, sigma 0, n_steps 1, and
-double, dueling and prioritised false. With all six turned off, Rainbow is vanilla DQN.
+double, dueling and prioritised false. Without all six, Rainbow is vanilla DQN with another Adam.
 
 Differs from dqn.py by: a distribution of returns instead of its mean; the KL divergence instead of
-the Huber loss; noisy weights, sampled again for every action and every gradient step.
+the Huber loss; noisy weights, sampled again for each action and gradient step; Adam's epsilon.
 """
 from collections.abc import Callable
 from copy import deepcopy
@@ -262,7 +262,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             passed = run.steps / cfg.total_steps
             falling = 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon)
             policy.epsilon.fill_(0 if cfg.sigma else max(cfg.epsilon, falling))
-            if run.steps < cfg.learning_starts:
+            if replay.count < cfg.learning_starts:
                 policy.epsilon.fill_(1)
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs

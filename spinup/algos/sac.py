@@ -121,10 +121,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect. Store the actions after tanh, because the critics take these.
+            warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.squash(dist.sample(actor(obs), noise))         # [N, k], in -1 to 1
-                if run.steps < cfg.learning_starts:
+                if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.rescale(act)))
                 policy.observe(obs)

@@ -130,7 +130,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         with torch.no_grad():
             q = policy.values(obs)                                        # [2, B, n]
         loss = -expectation(log_pi, soft_value(q, log_pi, alpha))         # eq. 12
-        if cfg.learn_alpha:                                   # a constant policy: see eq. 11
+        if cfg.learn_alpha:                                   # eq. 11; the policy is constant in it
             loss = loss + expectation(log_pi.detach(), temperature_loss(policy.log_alpha, log_pi,
                                                                         target_entropy))
         return loss.mean(), {"entropy": -expectation(log_pi, log_pi).detach().mean()}
@@ -143,10 +143,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect. Equal logits are uniform actions.
+            warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 logits = actor(obs)                                       # [N, n]
-                if run.steps < cfg.learning_starts:
+                if warming_up:
                     logits = 0 * logits
                 act = dist.sample(logits, noise)                          # [N]
                 replay.add(obs, act, env.step(dist.to_env(act)))

@@ -51,8 +51,6 @@ from spinup.runs.config import (
 )
 from spinup.runs.run import Result, Run, make_env
 
-ACTIONS = ("Discrete",)
-OBSERVATIONS = ("vectors",)
 NO_GAME = ("self_play needs a two-player game with alternating moves, and this environment is not "
            "one; choose --env TicTacToe-v0, ConnectFour-v0 or a PettingZoo game such as "
            "classic/chess-v6")
@@ -70,8 +68,8 @@ class Config(BaseConfig):
     epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-10)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 1.0                # discount factor; below 1, earlier wins have a higher value
-    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
+    lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
+    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 3e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
     entropy_coef: NonNegative = 0.05  # weight of the entropy bonus, for varied games

@@ -36,7 +36,7 @@ class Config(ReplayConfig):
     learning_starts: Count = 1000      # initial random steps: critics need to see bad actions too
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    tau: Unit = 0.005                  # fraction of the way targets move per step of the actor
     explore_noise: NonNegative = 0.1   # standard deviation of noise on actions in -1 to 1
     target_noise: NonNegative = 0.2    # standard deviation of target-action noise; smooths Q
     noise_clip: NonNegative = 0.5      # clip range of target_noise, to stay near the target action
@@ -106,10 +106,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
+            warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N, k], in -1 to 1
-                if run.steps < cfg.learning_starts:
+                if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
                 policy.observe(obs)

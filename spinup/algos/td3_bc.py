@@ -43,7 +43,7 @@ from spinup.runs.run import Result
 class Config(OfflineConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate of actor and critics (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    tau: Unit = 0.005                  # fraction of the way targets move per step of the actor
     target_noise: NonNegative = 0.2    # standard deviation of target-action noise; smooths Q
     noise_clip: NonNegative = 0.5      # clip range of target_noise, to stay near the target action
     policy_delay: Count = 2            # critic gradient steps per actor gradient step

@@ -49,7 +49,7 @@ class Config(AtariConfig):
     rollout_steps: Count = 256       # steps per environment per update; F needs many (128-1024)
     value_epochs: Count = 16         # gradient steps of V per batch; too few and V lags (8-64)
     gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
-    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
+    lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
     max_kl: Positive = 0.01          # delta, the limit of the mean KL per update (0.005-0.05)
     damping: NonNegative = 0.1       # added to the diagonal of F; more gives shorter, safer steps
     cg_iterations: Count = 10        # products F v per update; more solve F x = g better (5-20)
@@ -206,8 +206,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return {**stats, "loss": loss, "kl": kl, "step_share": torch.tensor(share),
                 "grad_norm": gradient.norm()}
 
-    def value_error(obs: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return aggregate(value_loss(policy.value(obs), target)), {}
+    def value_error(features: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return aggregate(value_loss(policy.v(features).squeeze(-1), target)), {}
 
     def value_of(obs: Tensor) -> Tensor:                      # takes unnormalised observations
         return policy.value(policy.normalise(obs))
@@ -238,8 +238,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Update: one step of the policy, many of the value function.
             batch = [x.reshape(N * T, *x.shape[2:]) for x in (obs, act, adv, ret)]
             stats = improve_policy(*batch[:3])
+            with torch.no_grad():                             # these steps do not change the CNN
+                features = policy.body(batch[0])              # vectors: the observations
             for _ in range(cfg.value_epochs):
-                error = improve_value(batch[0], batch[3])["loss"]
+                error = improve_value(features, batch[3])["loss"]
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats, value_loss=error)
             if policy.normaliser is not None:                 # after the update, because the batch
                 policy.normaliser.update(rollout.obs[:, :T])  # used the old statistics

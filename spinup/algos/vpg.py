@@ -3,7 +3,7 @@
 VPG makes an action more likely if its return was higher than the value of its state, and less
 likely if it was lower. The difference is the advantage A_t:
 
-    grad J = E[ grad log pi(a_t | s_t) A_t ]                        (the policy gradient theorem)
+    grad J = E[ sum_t grad log pi(a_t | s_t) A_t ]                  (the policy gradient theorem)
     loss   = -E[ log pi(a_t | s_t) A_t ],   and for the value function   E[ (V(s_t) - R_t)^2 / 2 ]
 
 R_t is the value target. The gradient is valid only for data of the current policy. So the policy
@@ -37,7 +37,7 @@ class Config(AtariConfig):
     rollout_steps: Count = 64        # steps per environment per update; fewer means more noise
     value_epochs: Count = 10         # gradient steps of V per batch; too few and V lags (10-80)
     gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
-    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
+    lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
     lr: Positive = 3e-3              # policy learning rate; the only limit on steps (3e-4 to 1e-2)
     value_lr: Positive = 3e-3        # learning rate of V; may be as large as lr (1e-3 to 1e-2)
     anneal: bool = False             # decay lr linearly to 0 over the run
@@ -64,8 +64,8 @@ def policy_gradient(logp: Tensor, adv: Tensor,
                     mask: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """Policy-gradient loss per step, -log pi(a|s) A, of the shape of `logp`, and its diagnostics.
 
-    Its gradient equals that of -J only on data of the current policy. `adv` is broadcast: `[B, 1]`
-    gives each step of a response the same advantage.
+    Its gradient estimates that of -J only on data of the current policy. `adv` is broadcast:
+    `[B, 1]` gives each step of a response the same advantage.
     """
     logp = select(logp, mask)
     return -logp * select(adv, mask), {"logp": masked_mean(logp.detach(), mask)}
@@ -109,8 +109,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         stats["entropy"] = entropy.detach().mean()
         return aggregate(surrogate - cfg.entropy_coef * entropy), stats
 
-    def value_error(obs: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return aggregate(value_loss(policy.value(obs), target)), {}
+    def value_error(features: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return aggregate(value_loss(policy.v(features).squeeze(-1), target)), {}
 
     def value_of(obs: Tensor) -> Tensor:                      # takes unnormalised observations
         return policy.value(policy.normalise(obs))
@@ -144,8 +144,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             lr = cfg.lr * (1 - update / updates) if cfg.anneal else cfg.lr
             batch = [x.reshape(N * T, *x.shape[2:]) for x in (obs, act, adv, ret)]
             stats = improve_policy(*batch[:3], lr=lr)
+            with torch.no_grad():                             # these steps do not change the CNN
+                features = policy.body(batch[0])              # vectors: the observations
             for _ in range(cfg.value_epochs):
-                error = improve_value(batch[0], batch[3])["loss"]
+                error = improve_value(features, batch[3])["loss"]
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats, value_loss=error)
             if policy.normaliser is not None:                 # after the update, because the batch
                 policy.normaliser.update(rollout.obs[:, :T])  # used the old statistics

@@ -2,6 +2,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,9 @@ class Record:
         """Return the record of these players, in this order, followed by the other players in the record; and the names
         of changed players.
 
-        A player with a new name and a known version is the same player. A new player starts without games. So does a
-        player with a known name and a new version.
+        A player with a new name and a known version is the same player. If the new name was that of another player,
+        the other player gets a free name. A new player starts without games. So does a player with a known name and a
+        new version.
         """
         known = {key: i for i, key in enumerate(zip(self.names, self.versions, strict=True))}
         old = [known.get(key) for key in zip(names, versions, strict=True)]
@@ -102,9 +104,15 @@ class Record:
                 old[k] = next((i for i, v in enumerate(self.versions) if v == version and i not in old), None)
         left = {name: i for i, name in enumerate(self.names) if i not in old}
         changed = [name for name, i in zip(names, old, strict=True) if i is None and name in left]
-        absent = [i for name, i in left.items() if name not in names]
-        old += absent
-        new = Record.empty(names + [self.names[i] for i in absent], versions + [self.versions[i] for i in absent])
+        absent = {}                                                       # numbers by name, here a free one
+        for name, i in left.items():
+            if name not in changed and (name not in names or self.games[i]):
+                free = count(1)
+                while name in {*names, *absent}:
+                    name = f"{self.names[i]} (earlier {next(free)})"
+                absent[name] = i
+        old += absent.values()
+        new = Record.empty(names + [*absent], versions + [self.versions[i] for i in absent.values()])
         kept = [k for k, i in enumerate(old) if i is not None]
         at = [old[k] for k in kept]
         new.scores[np.ix_(kept, kept)] = self.scores[np.ix_(at, at)]
@@ -131,7 +139,8 @@ def tournament(record: Record, match: Match, games_each: int, batch: int, rng: n
         if len(playing) < 2 or record.games[playing].min() >= games_each:
             return record
         among = np.ix_(playing, playing)
-        first, second = (int(playing[i]) for i in next_match(record.elo[playing], record.begun[among], rng))
+        first, second = (int(playing[i]) for i in next_match(
+            record.elo[playing], record.begun[among], rng, record.games[playing]))
         record.add(first, second, match(first, second, batch, rng))
         if after is not None:
             after(record)

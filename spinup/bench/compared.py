@@ -16,6 +16,7 @@ from spinup.runs.folders import HOW, read_result, read_run
 from spinup.view.plots import find_curves
 
 SOLVED = 0.9            # normalised score of `steps_to`
+RECENT = 20             # episodes, at least, in each point of `Trained.learning`
 
 
 @dataclass
@@ -40,20 +41,40 @@ class Trained:
 
     @property
     def logged(self) -> float:
-        """Last value of its measure. For a return, this is the mean of the last 100 training episodes."""
+        """Last value of its measure. For a return, this is the mean of the last 100 training episodes, or of all if
+        there are fewer."""
         return float(self.result[self.curves.measure])
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps and the measure, `[rows]` each."""
         return self.curves.xy("steps", self.curves.measure)
 
+    def learning(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps and the measure, `[rows]` each, for statements about the speed of learning.
+
+        For training returns, each value is the mean of the last rows with at least RECENT episodes: R100 lags, because
+        it includes old episodes. The first value comes after two episodes per copy of the environment. Before, nearly
+        all finished episodes are short ones, and in some environments only successes are short.
+        """
+        steps, means = self.curves.xy("steps", "return_mean")
+        _, episodes = self.curves.xy("return_mean", "episodes")
+        if self.curves.measure != "return_mean_100" or not len(steps) == len(episodes) > 0:
+            return self.curve()
+        counts, totals = (np.concatenate([[0.0], np.cumsum(x)]) for x in (episodes, episodes * means))
+        begins = np.searchsorted(counts, np.maximum(counts[1:] - RECENT, 0), "right") - 1
+        values = (totals[1:] - totals[begins]) / (counts[1:] - counts[begins])
+        enough = counts[1:] >= max(RECENT, 2 * self.about["config"].get("num_envs", 1))
+        enough[-1] = True                                                 # a short run has one value
+        return steps[enough], values[enough]
+
 
 Groups = dict[str, dict[str, list[Trained]]]                              # by environment and label
 
 
-def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
-    """Return the finished runs in these folders, and the number of others: unfinished runs, runs without a finished
-    episode, and runs with the settings and the seed of an earlier one. UserError if no run is finished.
+def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
+    """Return the finished runs in these folders, the algorithm and environment of each run that failed, and the number
+    of other runs: unfinished runs, runs without a finished episode, and runs with the settings and the seed of an
+    earlier one. UserError if no run is finished.
 
     The SFT runs that runs of language models start from are left out.
     """
@@ -71,7 +92,9 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
     folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
-    return [*found.values()], sum(folder.name not in starts for folder in folders) - len(found)
+    failed = [f"{run.algorithm} in {run.env}" for run in curves if read_result(run.directory).get("status") == "failed"]
+    others = sum(folder.name not in starts for folder in folders) - len(found) - len(failed)
+    return [*found.values()], failed, others
 
 
 def measured(directory: Path, measure: str) -> float | None:
@@ -148,8 +171,8 @@ def limits(here: dict[str, list[Trained]]) -> tuple[float, float]:
 
 
 def steps_to(run: Trained, result: float) -> float | None:
-    """Return the steps after which the measure first reaches a result; None if it never does."""
-    steps, values = run.curve()
+    """Return the steps after which the measure of `Trained.learning` first reaches a result; None if it never does."""
+    steps, values = run.learning()
     return float(steps[values >= result][0]) if (values >= result).any() else None
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from spinup.errors import UserError
 from spinup.runs.files import write_whole
@@ -94,7 +95,7 @@ class Page:
                 head, *rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in part]
                 lines.append("\n".join([head, "|---" + "|---:" * (len(part[0]) - 1) + "|", *rows]))
             else:
-                lines += [f"![{picture.caption}]({folder}/{picture.name}.png)" for picture in part]
+                lines += [f"![{plain(picture.caption)}]({quote(folder)}/{picture.name}.png)" for picture in part]
         return "\n\n".join(lines) + "\n"
 
     def html(self) -> str:
@@ -113,6 +114,11 @@ class Page:
                 '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
                 f"<title>{html.escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
                 + "\n".join(lines) + "\n</body>\n</html>\n")
+
+
+def plain(text: str) -> str:
+    """Return a text for the brackets of a Markdown link."""
+    return re.sub(r"([\[\]])", r"\\\1", text)
 
 
 def marked(text: str) -> str:

@@ -106,18 +106,23 @@ def as_in_the_zoo(algo: str, env: str, seed: int, **_: Any) -> tuple[VecEnv, Set
 
 
 class Curve(BaseCallback):
-    """Columns of a learning curve with as many rows as spinup's: steps, mean return of the last 100 episodes, and
-    wall-clock seconds."""
+    """Columns of a learning curve with as many rows as spinup's: steps, episodes, their mean return, that of the last
+    100 episodes, and wall-clock seconds. A row without an episode is left out."""
 
     def __init__(self, total_steps: int):
         super().__init__()
         self.every, self.began = max(1, total_steps // Training.epochs), time.perf_counter()
-        self.rows: dict[str, list[float]] = {"steps": [], "return_mean_100": [], "wall_seconds": []}
+        self.rows: dict[str, list[float]] = {
+            "steps": [], "episodes": [], "return_mean": [], "return_mean_100": [], "wall_seconds": []}
+        self.ended: list[float] = []                          # returns since the last row
 
     def _on_step(self) -> bool:
-        if self.num_timesteps // self.every > len(self.rows["steps"]) and self.model.ep_info_buffer:
-            row = (self.num_timesteps, float(np.mean([episode["r"] for episode in self.model.ep_info_buffer])),
+        self.ended += [float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info]
+        if self.num_timesteps // self.every > len(self.rows["steps"]) and self.ended:
+            row = (self.num_timesteps, len(self.ended), float(np.mean(self.ended)),
+                   float(np.mean([episode["r"] for episode in self.model.ep_info_buffer])),
                    round(time.perf_counter() - self.began, 3))
+            self.ended = []
             for column, value in zip(self.rows.values(), row, strict=True):
                 column.append(value)
         return True

@@ -86,7 +86,7 @@ def on_grid(runs: Sequence[Trained], between_these: tuple[float, float], steps: 
     environment. A run counts with its first value before it, and with its last value after it."""
     low, high = between_these
     grid = np.linspace(0, steps, POINTS)
-    return np.stack([(np.interp(grid, *run.curve()) - low) / (high - low) for run in runs])
+    return np.stack([(np.interp(grid, *run.learning()) - low) / (high - low) for run in runs])
 
 
 def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str, Look]) -> Picture:
@@ -103,7 +103,7 @@ def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str,
         axes.set(title="Sample efficiency", xlabel="steps, in % of the longest run", ylabel="IQM of training returns")
         axes.set_xlim(0, 100)
         return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training. "
-                       "A run that has ended keeps its last value")
+                       "A run has its first value before it, and keeps its last value")
 
 
 def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these: tuple[float, float],

@@ -2,6 +2,7 @@
 
 The aggregates are those of Agarwal et al. (2021), arXiv:2108.13264: see `spinup.bench.aggregate`.
 """
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 from spinup.bench import pictures
 from spinup.bench.aggregate import SAMPLES, between, improvement, iqm
 from spinup.bench.compared import (
+    RECENT,
     SOLVED,
     Groups,
     Trained,
@@ -23,6 +25,7 @@ from spinup.bench.compared import (
     steps_to,
 )
 from spinup.bench.page import Page, check_pictures
+from spinup.bench.pictures import FEWER
 from spinup.bench.process import check_out
 from spinup.errors import UserError
 from spinup.runs.display import duration, number, short
@@ -44,12 +47,12 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
     check_pictures(out)
     for file in (out.with_suffix(".html"), out.with_suffix(".md")):
         check_out(file)
-    runs, others = read(directories)
+    runs, failed, others = read(directories)
     groups = grouped(runs)
     scores = {env: normalised(here) for env, here in groups.items()}
     page = Page(" in ".join(f"{n} {noun}{'s' * (n > 1)}" for n, noun in (
         (len(labels(groups)), "algorithm"), (len(groups), "environment"))))
-    page.text(introduction(runs, others, groups))
+    page.text(introduction(runs, failed, others, groups))
     for place, envs in enumerate(common(groups)):
         over_all(page, place, envs, groups, scores)
     for place, (env, here) in enumerate(groups.items()):
@@ -70,8 +73,9 @@ def common(groups: Groups) -> list[list[str]]:
     return [list(envs) for envs in sorted(sets, key=lambda envs: (-len(envs), envs))]
 
 
-def introduction(runs: Sequence[Trained], others: int, groups: Groups) -> str:
-    """Return the first paragraph: the runs, and the result of a run that the page compares."""
+def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, groups: Groups) -> str:
+    """Return the first paragraph: the runs, and the result of a run that the page compares. `failed` names the
+    algorithm and environment of each run that failed."""
     seeds = sorted({run.curves.seed for run in runs})
     commits = sorted({run.about.get("git") or "unknown" for run in runs})
     agents = all(run.curves.measure == "return_mean_100" for run in runs)
@@ -88,9 +92,14 @@ def introduction(runs: Sequence[Trained], others: int, groups: Groups) -> str:
         result = (f"The result of a run is {by_test}, in {', '.join(tested)}. Elsewhere it is {by_training}, "
                   "because not all runs there have been evaluated.")
     left = f" Unfinished or repeated runs, which are left out: {others}." if others else ""
+    fair = "No run is selected by its result."
+    if failed:
+        counts = "; ".join(f"{which}: {n}" for which, n in Counter(failed).items())
+        fair = (f"Runs that failed, and are left out: {counts}. The results of these algorithms are those of the "
+                "other runs, so they may be too high.")
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
-            f"{result} No run is selected by its result.")
+            f"{result} {fair}")
 
 
 def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: dict[str, dict[str, np.ndarray]]) -> None:
@@ -105,8 +114,10 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
     for label, found in each.items():
         spread = between(iqm, found)
         rows.append((label, f"{sum(map(len, found))}", score(iqm(found)), " to ".join(map(score, spread or "")) or "-",
-                     score(np.mean(np.concatenate(found)))))
+                     score(np.mean([np.mean(runs) for runs in found]))))
     page.table(rows)
+    if any(len({*map(len, found)}) > 1 for found in each.values()):
+        page.text("Some environments have more runs than others, and weigh more in the IQM.")
     curves = {label: [pictures.on_grid(groups[env][label], limits(groups[env]), longest(groups[env]))
                       for env in envs] for label in each}
     page.pictures(pictures.intervals(f"iqm_{place}", each, looks), pictures.profiles(f"profiles_{place}", each, looks),
@@ -180,13 +191,15 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
               f"the performance profile (the share of runs above a score) and the probability of improvement are "
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "
-              f"of {SAMPLES:,} stratified bootstrap samples. With few runs in few environments, these intervals are "
-              f"too narrow.")
+              f"of {SAMPLES:,} stratified bootstrap samples, or {FEWER} for the bands in the pictures. A band holds at "
+              f"each point separately. With few runs in few environments, these intervals are too narrow. The mean "
+              f"is that of the environments' means.")
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "
-              f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes. "
-              f"Steps to a result are the steps until R100 reaches it, averaged over the runs that reach it; the "
-              f"result has the normalised score {SOLVED}. Seconds are those of training. Peak memory is the maximum "
-              f"over the runs, including libraries.")
+              f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes, "
+              f"or of all if there are fewer. Steps to a result are the steps until the mean return of the last "
+              f"{RECENT} training episodes or more reaches it, averaged over the runs that reach it; the result has "
+              f"the normalised score {SOLVED}. Sample efficiency uses the same mean. Seconds are those of training. "
+              f"Peak memory is the maximum over the runs, including libraries.")
     page.heading("Commands and versions")
     rows = [("environment", "algorithm", "seeds", "commit", "command")]
     for env, here in groups.items():

@@ -40,8 +40,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except UserError as error:
         print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
-    except KeyboardInterrupt:
-        print("interrupted; to start again, type the same command", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(*(error.args or ("interrupted; to start again, type the same command",)), file=sys.stderr)
         code = signals.exit_code()
     except OSError as error:
         from spinup.runs.display import no_output

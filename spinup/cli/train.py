@@ -33,6 +33,7 @@ def resume(argv: list[str]) -> int:
     parser.add_argument("--total-steps", type=whole("total_steps"), default=0, metavar="N",
                         help="steps of the whole run, including those already done. [unchanged]")
     args = parser.parse(argv)
+    from spinup.runs.display import quoted
     from spinup.runs.folders import config_from_json, describe, find_run, read_result, read_run
     directory = find_run(args.directory)
     done, data = read_result(directory), read_run(directory)
@@ -43,8 +44,8 @@ def resume(argv: list[str]) -> int:
             early = f" of {settings['total_steps']:,}, stopped early"
             if "stop_accuracy" in settings:
                 early += f", because it reached --stop-accuracy {settings['stop_accuracy']}"
-        print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {where}` shows it\n`spinup resume "
-              f"{where} --total-steps {2 * done['steps']}` extends it")
+        print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {quoted(where)}` shows it\n`spinup "
+              f"resume {quoted(where)} --total-steps {2 * done['steps']}` extends it")
         return 0
     algorithm = registry.find(data["algorithm"], run=directory)
     config = config_from_json(algorithm, data["config"])

@@ -99,13 +99,13 @@ class DiagGaussian:
 
     params: (mean `[..., k]`, log_std `[k]` or `[..., k]`).
     act: float32 `[..., k]`, unclipped and scaled so that the bounds of a dimension are -1 and 1. A
-    dimension with an infinite bound keeps the environment's units.
+    dimension with an infinite bound, or with equal ones, keeps the environment's units.
     low, high: `[k]`, may be infinite.
     """
 
     def __init__(self, low: ArrayLike, high: ArrayLike):
         self.low, self.high = float32_bounds(low, high)
-        bounded = np.isfinite(self.low) & np.isfinite(self.high)
+        bounded = np.isfinite(self.low) & np.isfinite(self.high) & (self.low < self.high)
         low, high = np.where(bounded, self.low, -1), np.where(bounded, self.high, 1)
         self._middle, self._half = high / 2 + low / 2, high / 2 - low / 2
 

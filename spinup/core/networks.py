@@ -205,7 +205,11 @@ class Actor(nn.Module):
     """Deterministic policy without a value function: one MLP for vectors `[..., d]`, with tanh
     between its layers.
 
-    Arguments and attributes are those of `ActorCritic`.
+    Args:
+        obs_size: d.
+        dist: the distribution of the action space; the policy takes its mode.
+        hidden: widths of the hidden layers.
+        normalise: keep statistics of the observations in `normaliser`.
     """
 
     def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden: Sequence[int],

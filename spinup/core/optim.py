@@ -40,7 +40,8 @@ def polyak(target: Sequence[Tensor], online: Sequence[Tensor], tau: float) -> No
 
 
 def step_size(lr: float, update: int, total: int, warmup: int, anneal: bool) -> float:
-    """Learning rate of an update. It grows linearly to `lr` in the first `warmup` updates. With
-    `anneal` it falls linearly to a tenth of `lr` over the run."""
+    """Learning rate of an update of a language model. It grows linearly to `lr` in the first
+    `warmup` updates. With `anneal` it falls linearly to a tenth of `lr` over the run, and not to 0
+    as in `spinup.algos`."""
     rising = min(1.0, (update + 1) / max(1, warmup))
     return lr * rising * (1 - 0.9 * update / total if anneal else 1.0)

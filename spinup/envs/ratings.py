@@ -69,16 +69,18 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def next_match(rating: np.ndarray, games: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
+def next_match(rating: np.ndarray, games: np.ndarray, rng: np.random.Generator,
+               played: np.ndarray | None = None) -> tuple[int, int]:
     """Choose the two players of the next match, the one with the first move first.
 
     The player with the fewest games meets one with a similar rating: the probability falls by a factor e for every 200
     points of difference. A game with an uncertain result gives most information. The player who has moved first less
     often, in total and against the other, moves first.
 
-    rating: `[P]`. games: `[P, P]`, how often i has moved first against j.
+    rating: `[P]`. games: `[P, P]`, how often i has moved first against j. played: games of each player, `[P]`, if some
+    of them were against others than these players.
     """
-    played = games.sum(0) + games.sum(1)
+    played = games.sum(0) + games.sum(1) if played is None else played
     fewest = np.flatnonzero(played == played.min())
     one = int(rng.choice(fewest))
     near = np.exp(-abs(rating - rating[one]) / 200)

@@ -84,11 +84,16 @@ def _brightest(space: spaces.Box) -> int:
 
 
 def fits(space: Space, obs: Any) -> bool:
-    """True if an observation, and each part of a Dict or Tuple, has the shape of its space, or is one of the numbers of
-    a Discrete space. Without this check NumPy would broadcast a scalar to the whole array."""
+    """True if an observation, and each part of a Dict or Tuple, has the shape of its space, and in a discrete space
+    values of this space. Without this check NumPy would broadcast a scalar to the whole array."""
     if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
         try:
-            return np.shape(obs) == space.shape and whole(obs, space.dtype)
+            if np.shape(obs) != space.shape or not whole(obs, space.dtype):
+                return False
+            if isinstance(space, spaces.Box):
+                return True
+            choices, start = (2, 0) if isinstance(space, spaces.MultiBinary) else (space.nvec, space.start)
+            return bool(((np.asarray(obs) >= start) & (np.asarray(obs) < start + choices)).all())
         except (ValueError, TypeError):                                   # lists of different lengths, texts
             return False
     if isinstance(space, spaces.Discrete):

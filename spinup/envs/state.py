@@ -42,6 +42,9 @@ CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, Meth
 CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "window", "font", "model", "metadata",
                   "_np_random_seed", "_cached_spec", "_metadata", "render_mode", "_saved_kwargs", "_ezpickle_args",
                   "_ezpickle_kwargs"}
+# Those of them that may as well be names of a state, such as a window of past prices; then the object is of no package
+# that draws or simulates.
+AMBIGUOUS, DRAWING = {"clock", "window", "model"}, {"pygame", "mujoco", "gymnasium", "glfw", "pyglet", "matplotlib"}
 
 
 def save_layers(env: Env) -> list[dict[str, Any]]:
@@ -79,22 +82,26 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
             try:
                 saved[name] = {"value": _plain(value, f"{kind}.{name}", {} if name in CONSTANT_NAMES else seen)}
             except Unsaveable:
-                if name not in CONSTANT_NAMES:
+                drawing = type(value).__module__.partition(".")[0] in DRAWING
+                if name not in CONSTANT_NAMES or (name in AMBIGUOUS and not drawing):
                     raise
+        if isinstance(value, np.ndarray) and _owner(value) is not value and name in saved:
+            saved[name]["offset"] = _offset(value)
     return saved
 
 
 def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
     """Restore the output of `save_layer`. For `made` see `_restored`.
 
-    It fills arrays in place, because an array may share memory with an object that is not saved.
+    It fills arrays in place, because an array may share memory with an object that is not saved. A view that now shows
+    another part of its array, such as another row of a table, becomes a copy, so that the table stays as it is.
     """
     if "state_dict" in saved and hasattr(type(layer), "load_state_dict"):
         layer.load_state_dict(_restored(saved["state_dict"], f"{type(layer).__name__}.state_dict()", {}))
         return
     filled = set()
     for name, entry in saved.items():
-        (kind, value), = entry.items()
+        kind, value = next(iter(entry.items()))
         current = getattr(layer, name, None)
         if kind == "generator":
             load_rng(current, value)
@@ -105,7 +112,8 @@ def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
             again, value = _is_same(value), _restored(value, path, made)
             if isinstance(value, list) and isinstance(current, np.ndarray) and current.dtype.kind in "SU":
                 value = np.array(value, current.dtype.kind)
-            if not again and _fits(current, value) and id(current) not in filled:     # one array may become two
+            moved = "offset" in entry and isinstance(current, np.ndarray) and _offset(current) != entry["offset"]
+            if not again and not moved and _fits(current, value) and id(current) not in filled:   # one may become two
                 filled.add(id(current))
                 current[...] = value
             else:
@@ -154,6 +162,12 @@ def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
 def _owner(array: np.ndarray) -> np.ndarray:
     """Return the array that owns the memory of a view."""
     return _owner(array.base) if isinstance(array.base, np.ndarray) else array
+
+
+def _offset(array: np.ndarray) -> int:
+    """Return where a view begins in the array that owns its memory, in bytes."""
+    first, owners = (x.__array_interface__["data"][0] for x in (array, _owner(array)))
+    return first - owners
 
 
 def _is_same(value: Any) -> bool:

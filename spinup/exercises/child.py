@@ -125,6 +125,7 @@ def main() -> None:
         guard.protect()
         serve(file, lambda: wire.receive(questions), send)
     else:
+        threading.Thread(target=lambda: (questions.read(), os._exit(1)), daemon=True).start()     # the caller has ended
         train(file, name, level, send)
     timer.cancel()
 

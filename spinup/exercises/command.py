@@ -24,7 +24,7 @@ usage: spinup exercise COMMAND ...
   spinup exercise start [ID]              write the file of exercise ID, or of the next one  [--notebook]
   spinup exercise check [ID ...]          check your code, name what is wrong  [--full: training too; --all]
   spinup exercise watch [ID]              check again each time you save the file
-  spinup exercise hint [ID]               show a hint; each of the four reveals more than the one before
+  spinup exercise hint [ID]               show a hint; each of the four reveals more  [--again: only earlier ones]
   spinup exercise solution [ID]           show our solution after you have passed, or with --reveal
   spinup exercise reset [ID]              restore the original file; your version is kept beside it
   spinup exercise progress                show how many exercises you have passed
@@ -110,6 +110,7 @@ def start(argv: list[str]) -> int:
         say.data(exercise=None)
         return 0
     path = workspace.begin(entry, args.notebook)
+    workspace.note(entry, begun=stamp())                                  # now the current one, even if it is not new
     say(f"{entry.id} {entry.title}", "bold")
     say("{} · {}-{} minutes · difficulty {} of 5".format(entry.about["kind"], *entry.about["minutes"],
                                                         entry.about["difficulty"]))
@@ -151,7 +152,10 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     file = workspace.file(entry)
     if not file.exists():
         raise UserError(f"{file.name} does not exist yet; type: spinup exercise start {entry.id}")
-    verdict = check(entry, file)
+    try:
+        verdict = check(entry, file)
+    except UserError as error:                                            # unreadable; the others are still checked
+        verdict = Verdict(False, "static", str(error))
     if verdict.passed:
         workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1, passed=stamp())
         say(f"PASS  {entry.id} {entry.title}  ({verdict.took:.1f} s)", "bold green")
@@ -210,12 +214,17 @@ def pause() -> None:
 
 
 def hint(argv: list[str]) -> int:
-    args, say = parsed(with_id(Parser("spinup exercise hint", "Show the next hint.")), argv)
+    parser = with_id(Parser("spinup exercise hint", "Show the next hint."))
+    parser.add_argument("--again", action="store_true", default=False, help="only show the earlier hints again")
+    args, say = parsed(parser, argv)
     workspace = Workspace.here()
     entry = current(workspace, args.id)
     hints, seen = entry.about["hints"], workspace.of(entry).get("hints", 0)
-    seen = min(seen + 1, len(hints))
-    workspace.note(entry, hints=seen)
+    if args.again and not seen:
+        raise UserError(f"you have not seen a hint of {entry.id} yet; type: spinup exercise hint {entry.id}")
+    if not args.again:
+        workspace.note(entry, hints=min(seen + 1, len(hints)))
+        seen = workspace.of(entry)["hints"]
     for number, text in enumerate(hints[:seen], 1):
         say(f"{number} of {len(hints)}  {text}", "" if number == seen else "dim")
     say.data(exercise=entry.id, hints=hints[:seen], of=len(hints))

@@ -32,6 +32,8 @@ def wrong_value(name: str, inputs: Case, expected: Outcome, got: Outcome, close:
     if got.error and got.error.kind == OVERWRITTEN:
         return (f"{name} changes in place a tensor that the gradient still needs (clamp_, *= and x[...] = do "
                 "that); make a new tensor instead")
+    if got.error and "in-place operation" in got.error.message:
+        return f"{name} changes an input in place; work on a copy, such as x.clone()"
     if got.error and got.error.kind == "SystemExit":
         return "it calls exit(), which would end the check; remove that call"
     if got.error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from spinup.errors import UserError
 from spinup.exercises.guard import tampering
 from spinup.exercises.process import Process, Stopped
-from spinup.exercises.source import Entry, lines, signatures, todo
+from spinup.exercises.source import STILL, Entry, lines, signatures, todo
 
 SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # time limits
 MAGIC = re.compile(r"\s*([%!?].*|[\w.*]+\?+\s*)")          # %magic, !command, ?name, name?
@@ -40,7 +40,7 @@ class Verdict:
 def python_of(file: Path) -> tuple[str, list[str]]:
     """Return the Python code of a file or notebook, and a name for each line. UserError if it cannot be read."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")                     # some editors begin it with a mark
         if file.suffix != ".ipynb":
             return text, [f"line {i}" for i in range(1, text.count("\n") + 2)]
         code, names, number = [], [], 0
@@ -87,8 +87,8 @@ def static(entry: Entry, text: str) -> Verdict:
         if found[name] != arguments:
             return Verdict(False, "static", f"{name} now has the arguments ({', '.join(found[name])}); "
                            f"restore ({', '.join(arguments)})", where[name])
-    if left:
-        return Verdict(False, "static", "this is still to do", left)
+    if left and next(iter(found)) in {"", *left}:                         # else a function may be complete
+        return Verdict(False, "static", STILL, next(iter(left.values())))
     said, line = tampering(text)
     if said:
         return Verdict(False, "static", said, line)

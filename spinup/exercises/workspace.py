@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from spinup.errors import UserError
 from spinup.exercises.source import CONTENT, Entry
 from spinup.runs.files import write_json, write_whole
@@ -55,9 +57,10 @@ class Workspace:
 
     def note(self, entry: Entry, **what: Any) -> None:
         """Add to the state of an exercise, and write it."""
-        self.state = read(self.folder / STATE)                            # another command may have changed it
-        self.state.setdefault(entry.id, {}).update(what)
-        write_json(self.folder / STATE, {"exercises": self.state})
+        with FileLock(self.folder / f"{STATE}.lock"):
+            self.state = read(self.folder / STATE)                        # another command may have changed it
+            self.state.setdefault(entry.id, {}).update(what)
+            write_json(self.folder / STATE, {"exercises": self.state})
 
     def file(self, entry: Entry) -> Path:
         """Return the student's file or notebook, whichever was saved last; if neither exists, the path of the file."""
@@ -65,8 +68,9 @@ class Workspace:
         return max(there, key=lambda p: p.stat().st_mtime, default=self.folder / f"{entry.name}.py")
 
     def begin(self, entry: Entry, notebook: bool = False) -> Path:
-        """Return the file to work on; write it if it does not exist."""
-        path = self.folder / f"{entry.name}.{'ipynb' if notebook else 'py'}"
+        """Return the file to work on; write it if it does not exist. Without `notebook`, an existing notebook is the
+        file to work on."""
+        path = self.folder / f"{entry.name}.ipynb" if notebook else self.file(entry)
         if not path.exists():
             write_whole(path, entry.given(path.suffix).encode())
             self.note(entry, begun=stamp())

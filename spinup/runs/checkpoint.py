@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from spinup.errors import UserError
+from spinup.runs.display import quoted
 from spinup.runs.files import write_whole
 from spinup.runs.tensors import NAMES, map_tensors, write_tensors
 from spinup.runs.values import FAULTS, room_for
@@ -137,8 +138,8 @@ def read_checkpoint(path: Path) -> Any:
         if (path.parent / "result.json").exists():
             raise UserError(f"{path.parent} is finished, but its {path.name} is missing; restore the file, or train "
                             "again under another --exp-name") from None
-        raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its "
-                        "config.json") from None
+        raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {quoted(str(path.parent))}` starts it "
+                        "from its config.json") from None
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
             pickle.UnpicklingError) as error:
         if "weights_only" in str(error) or "Unsupported" in str(error):

@@ -4,6 +4,7 @@ The command line, its help, the docs and `config.json` are all made from these d
 """
 import inspect
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -91,6 +92,7 @@ class RunConfig:
             setattr(self, name, checked(name, hint, getattr(self, name)))
         if not self.log_dir:
             raise UserError("--log-dir is empty; write . for this folder, or leave it out for runs")
+        self.log_dir = os.path.expanduser(self.log_dir)                   # a shell leaves --log-dir=~/runs as it is
         self.algorithm = self.algorithm or own_name(type(self).__module__, self.FAMILY)
         if self.on_row is not None and not callable(self.on_row):
             raise UserError(f"on_row must be a function of a row, not {self.on_row!r}")
@@ -174,7 +176,7 @@ class ReplayConfig(BaseConfig):
     replay_size: Count = 1_000_000       # capacity of the replay buffer in steps; a small one forgets useful data
     save_replay: bool = True             # save the replay buffer during the run; otherwise resuming starts an empty one
     learning_starts: Count = 1000       # steps of random actions before the first gradient step
-    update_every: Count = 1              # steps between updates, rounded down to a multiple of --num-envs
+    update_every: Count = 1              # steps between updates: a multiple of --num-envs (rounded down, at least one)
     update_ratio: Positive = 1.0         # gradient steps per environment step; more use the data better, up to a limit
     batch_size: Size = 256               # steps sampled for each gradient step
 

@@ -3,6 +3,7 @@ import contextlib
 import math
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -63,8 +64,8 @@ def kind_of(sentence: str) -> str:
 
 
 def quoted(folder: str) -> str:
-    """Quote a folder for the shell if it contains a space."""
-    return f'"{folder}"' if re.search(r"\s", folder) else folder
+    """Quote a folder for the shell if it contains a space or another special character."""
+    return shlex.quote(folder) if os.name == "posix" else f'"{folder}"' if re.search(r"[\s&()^;]", folder) else folder
 
 
 def number(x: float) -> str:

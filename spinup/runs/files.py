@@ -9,18 +9,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from spinup.errors import UserError, unreadable
+from spinup.errors import EnvironmentFailure, UserError, unreadable
 
 # Errors of the disk, not of the program: full, over quota, read-only, no permission, file too large, unreadable.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
 
 
 def disk_error(error: BaseException | None) -> OSError | None:
-    """Return the disk error that caused this error; None if there is none."""
-    while error is not None:
+    """Return the disk error that caused this error; None if there is none. An error of the user's code is none."""
+    while error is not None and not isinstance(error, UserError | EnvironmentFailure):
         if isinstance(error, OSError) and error.errno in DISK:
             return error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
 
 

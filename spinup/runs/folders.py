@@ -21,6 +21,7 @@ from spinup.parser import printable
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, settings_of, types_of
+from spinup.runs.display import quoted
 from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import up_to_date
 from spinup.runs.shelf import find_policy, read_about
@@ -39,8 +40,9 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
         check_exp_name(leaf)
         directory = root / leaf / f"{leaf}_s{config.seed}"
         if (directory / "config.json").exists():
-            raise UserError(f"{describe(directory)} exists; type `spinup resume {describe(directory)}` to resume it, "
-                            "or choose another --exp-name or --seed")
+            where = describe(directory)
+            raise UserError(f"{where} exists; type `spinup resume {quoted(where)}` to resume it, or choose another "
+                            "--exp-name or --seed")
         return directory
     stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}_{subject}")
     taken = [int(m[1]) for p in root.glob(f"{stem}_*") if (m := re.fullmatch(re.escape(stem) + r"_(\d+)", p.name))]
@@ -57,10 +59,8 @@ def describe(directory: Path) -> str:
 
 
 def make_directory(directory: Path, resumed: bool, algorithm: str, subject: str, config: RunConfig) -> Path:
-    """Create the folder of a run, and return it. If another run has just taken its number, use the next one.
-
-    UserError if it cannot be created.
-    """
+    """Create the folder of a run, and return it. If another run has just taken its number, use the next one. UserError
+    if it cannot be created."""
     while True:
         try:
             if not (resumed or config.exp_name):

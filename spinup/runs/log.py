@@ -94,9 +94,10 @@ class Log:
         """Return the length of each file and the CRC-32 of `progress.csv`, for the checkpoint."""
         if self.events is not None:
             self.events.flush()
-        if self.path.exists():                                            # must be on disk before the checkpoint
-            with open(self.path, "rb+") as file:
-                os.fsync(file.fileno())
+        for path in (self.path, self.directory / SAMPLES):                # must be on disk before the checkpoint
+            if path.exists():
+                with open(path, "rb+") as file:
+                    os.fsync(file.fileno())
         sizes = {f.name: f.stat().st_size for f in self._files() if f.exists()}
         return sizes | {SUM: self.sum}
 

@@ -103,10 +103,10 @@ class ReplayFiles:
         sums: checksums of the files when the checkpoint was written. UserError if a file has changed since then, or
         steps are missing.
         """
-        self.sums = dict(sums)
         rings = replay.rings()
         if not any(self._files(name) for name in rings):
             return False
+        self.sums = dict(sums)                                            # not those of files that are gone
         if not all(self._read(name, ring, count) for name, (ring, count) in rings.items()):
             raise UserError(f"{self.folder} lacks steps that the checkpoint counts; restore its files, or delete it to "
                             "continue with an empty replay buffer")
@@ -115,7 +115,9 @@ class ReplayFiles:
 
     def _read(self, name: str, ring: np.ndarray, count: int) -> bool:
         size, each, wanted = len(ring), ring[0].nbytes, max(0, count - len(ring))
-        for first, path in self._files(name):
+        files = self._files(name)
+        ends = [*(first for first, _ in files[1:]), count]
+        for (first, path), end in zip(files, ends, strict=False):
             if path.is_symlink() or not path.is_file():
                 raise UserError(f"{path} is not a regular file; restore it, or delete {self.folder}")
             if first >= count:
@@ -123,7 +125,7 @@ class ReplayFiles:
                 continue
             stop = min(count, first + path.stat().st_size // each)
             os.truncate(path, (stop - first) * each)
-            if stop == count or first + size == stop:                     # otherwise the end of the file is missing
+            if stop >= min(end, count):                                   # otherwise the end of the file is missing
                 self._check(path)
             if stop <= wanted:
                 continue

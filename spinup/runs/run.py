@@ -23,7 +23,7 @@ from spinup.runs import ranks
 from spinup.runs.best import Best
 from spinup.runs.config import BaseConfig
 from spinup.runs.diagnose import diagnose
-from spinup.runs.display import number
+from spinup.runs.display import number, quoted
 from spinup.runs.episodes import play_episodes
 from spinup.runs.folders import describe
 from spinup.runs.log import read_progress
@@ -203,7 +203,7 @@ class Run(Training):
             where, n = describe(self.directory), len(others) + 1
             start = f"torchrun --nproc-per-node {n} -m spinup" if n > 1 else "spinup"
             raise UserError(f"{where} was saved by {n} processes, and there are {self.workers.size}; type: {start} "
-                            f"resume {where}")
+                            f"resume {quoted(where)}")
         own = state if self.leads or self.whole_episodes else others[self.workers.rank - 1]
         if own["env"] is not None:
             self.env.load_state_dict(own["env"])

@@ -19,7 +19,7 @@ from spinup.registry import find
 from spinup.runs import folders, ranks
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
-from spinup.runs.display import Display, ending
+from spinup.runs.display import Display, ending, quoted
 from spinup.runs.files import disk_error, write_json
 from spinup.runs.folders import check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
@@ -52,8 +52,7 @@ class Training(Hooks):
                  resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
         self.workers = Workers(getattr(config, "workers", None), replace(config, on_row=None))
-        self.leads = self.workers.rank == 0
-        self.resumed = resume is not None
+        self.leads, self.resumed = self.workers.rank == 0, resume is not None
         self.device, self.compile = device, compile
         self.threads = config.threads or (threads if self.workers.size == 1 else 1)
         check_logs(config)
@@ -64,7 +63,7 @@ class Training(Hooks):
         torch.manual_seed(config.seed)
         self.update = self.steps = self.rows = 0
         self.logged: dict[str, float] = {}
-        self.earlier_seconds = 0.0                                        # training time in earlier processes
+        self.earlier_seconds = 0.0                                        # of training in earlier processes
         self.longer, self.stopped, self.state, self.seen = False, False, None, 0
         if resume is not None:
             self.directory = find_run(Path(resume))
@@ -85,14 +84,17 @@ class Training(Hooks):
         self.stack.__exit__(*error)
 
     def _begin(self) -> None:
-        if self.leads:
-            self._open_folder()
-        else:
-            self.log_file = self.lock = Silent()
-        self.threads_before = torch.get_num_threads()
+        self.log_file = self.lock = Silent()
+        try:
+            if self.leads:
+                self._open_folder()
+        except BaseException:                                             # for example, wandb has no network
+            self.lock.release()
+            self.close_subject()
+            raise
+        self.threads_before, self.under_way = torch.get_num_threads(), False
         torch.set_num_threads(self.threads)
         self.blas = threadpool_limits(self.threads, "blas")               # NumPy's threads
-        self.under_way = False
         self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
                                f"{describe(self.directory)}", self.measure, self.config.quiet or not self.leads)
         self.interruption = Interruption(self.display.say).__enter__()
@@ -107,12 +109,8 @@ class Training(Hooks):
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
         if not self.resumed:
             write_json(self.directory / "config.json", description)
-        try:
-            self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
-                                config=config_to_json(self.config), position=self.state and self.state["files"])
-        except UserError:
-            self.lock.release()
-            raise
+        self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
+                            config=config_to_json(self.config), position=self.state and self.state["files"])
 
     def _make_directory(self) -> None:
         self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
@@ -121,8 +119,11 @@ class Training(Hooks):
         self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
         torch.set_num_threads(self.threads_before)
         self.interruption.__exit__()
+        advice = f"to resume, type: spinup resume {quoted(describe(self.directory))}"
         if isinstance(error, WorkerError | EnvironmentFailure):
-            error.args = (f"{error}; to resume, type: spinup resume {describe(self.directory)}",)
+            error.args = (f"{error}; {advice}",)
+        elif kind is KeyboardInterrupt and "resume" in self.next_words:
+            error.args = (f"interrupted; {advice}",)
         disk = disk_error(error)
         try:
             self.display.close()
@@ -136,9 +137,8 @@ class Training(Hooks):
         finally:
             self.lock.release()
         if disk is not None:
-            where = describe(self.directory)
-            raise UserError(f"{disk.filename or where} cannot be written ({disk.strerror.lower()}); free disk space, "
-                            f"or choose another --log-dir; to resume, type: spinup resume {where}") from None
+            raise UserError(f"{disk.filename or describe(self.directory)} cannot be written ({disk.strerror.lower()}); "
+                            f"free disk space, or choose another --log-dir; {advice}") from None
 
     def keep(self, **parts: Any) -> None:
         """Name the parts that a checkpoint must hold; each has `state_dict` and `load_state_dict`."""
@@ -153,8 +153,8 @@ class Training(Hooks):
         """
         self.steps_each, self.end = steps_each, total * steps_each
         self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
-        cadence = self.config.checkpoint_steps or self.end / CHECKPOINTS
-        steps_per_save = max(1, round(cadence / steps_each)) * steps_each
+        every = self.config.checkpoint_steps or self.end / CHECKPOINTS
+        steps_per_save = max(1, round(every / steps_each)) * steps_each
         self.display.total = self.end
         if self.state is not None:
             try:

@@ -1,5 +1,6 @@
 """Refusal of Python code in a folder of runs that the config.json of a run names."""
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,35 @@ from spinup.registry import inside
 
 
 def check_modules(run: Path, settings: dict[str, Any]) -> None:
-    """UserError if the environment, task or reward in the settings of a run is Python code in its folder of runs. Such
-    a folder may come from anybody. Files directly in the current folder are allowed."""
-    for name in ("env", "task", "reward"):
-        text = settings.get(name)
-        for place in re.findall(r"[^\s,+*:]+(?=:)", text) if isinstance(text, str) else ():
-            stem = Path(place.removesuffix(".py")) if place.endswith(".py") else Path(*place.split("."))
-            files = [stem.with_name(f"{stem.name}.py"), stem] if stem.name else []       # a module, or a package
-            if any(file.exists() and file.resolve().parent != Path.cwd() and inside(file, run) for file in files):
-                raise UserError(f"the {name} {text} of {run} is Python code in a folder of runs, which is not "
-                                "imported; move the file to the current folder, and train again with its new name")
+    """UserError if a setting of a run, such as its environment, task or reward, names Python code in its folder of
+    runs. Such a folder may come from anybody. Files directly in the current folder are allowed, unless it is a folder
+    of the run itself."""
+    here, experiment = Path.cwd(), run.resolve().parent
+    own = here == experiment or experiment in here.parents
+    for name, value in settings.items():
+        for text in texts(value):
+            for place in places(text):
+                stem = Path(place.removesuffix(".py")) if place.endswith(".py") else Path(*place.split("."))
+                files = [stem.with_name(f"{stem.name}.py"), stem] if stem.name else []   # a module, or a package
+                if any(file.exists() and inside(file, run) and (own or file.resolve().parent != here)
+                       for file in files):
+                    raise UserError(f"the {name} {text} of {run} is Python code in a folder of runs, which is not "
+                                    "imported; move the file to the current folder, and train again with its new name")
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a value from a JSON file."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from texts(each)
+
+
+def places(text: str) -> Iterator[str]:
+    """Yield all parts of a text that may be the module in `module:name`. A module or the path of a file may contain
+    spaces and other separators, so a part may begin after any of them."""
+    for part in text.split(":")[:-1]:
+        for start in [0, *(found.end() for found in re.finditer(r"[\s,+*=]", part))]:
+            if place := part[start:].strip():
+                yield place

@@ -176,7 +176,7 @@ def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, 
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), PARENT: str(port)}
     try:
         train(cfg, resume)
-    except Exception:                                                     # the first process reports it
+    except (Exception, KeyboardInterrupt):                                # the first process reports it
         sys.exit(1)
 
 

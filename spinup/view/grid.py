@@ -170,7 +170,7 @@ class Grid:
         self.table()
         if self.signals and self.count("waiting") + self.count("interrupted"):
             self.say("interrupted; the runs in progress are saved, and the same command resumes them")
-            return 130
+            return signals.exit_code()
         return 1 if self.count("failed") else 0
 
     def count(self, status: str) -> int:
@@ -263,9 +263,9 @@ class Grid:
             for kind, handler in before.items():
                 signal.signal(kind, handler)
 
-    def note(self, *_: Any) -> None:
+    def note(self, number: int, _: Any) -> None:
         """Count an interruption."""
-        self.signals += 1
+        self.signals, signals.last = self.signals + 1, signals.last or number
 
     def table(self) -> None:
         """Print a line for each variant, computed over its finished runs."""

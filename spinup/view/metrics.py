@@ -29,7 +29,7 @@ METRICS = {
     "clip_fraction": "share of steps with zero gradient because their probability ratio is clipped",
     "entropy": "entropy of the policy in nats; for a squashed Gaussian, of actions in -1 to 1, estimated from samples",
     "value_loss": "half the squared error of the value function",
-    "explained_variance": "share of the variance of the returns that the value function explains; 1 = all, 0 = none",
+    "explained_variance": "share of the variance of the value targets that the value function explains; 1 = all",
     "epochs": "passes over the batch in the last update; fewer than --epochs if --target-kl stopped it",
     # Off-policy algorithms, which learn Q-values from a replay buffer.
     "q": "mean Q-value of the last batch; compare it with the returns to detect overestimation",

@@ -37,20 +37,21 @@ def _natural(text: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
-def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str], dict[str, list[Curves]]]:
-    """Return the panels of a figure: (environment, measure) -> label -> runs of one curve. A label is an algorithm or a
-    folder name; equal folder names get parent folders in front, until they differ. UserError for an unknown group."""
+def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str, str], dict[str, list[Curves]]]:
+    """Return the panels of a figure: (environment, measure, unit of a step) -> label -> runs of one curve. A label is
+    an algorithm or a folder name; equal folder names get parent folders in front, until they differ. UserError for an
+    unknown group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:
         raise UserError(f"--group must be one of {', '.join(kinds)}, not {group!r}.{nearest(group, kinds)}")
     keys = {kinds[group](run) for run in runs}
-    result: dict[tuple[str, str], dict[str, list[Curves]]] = {}
+    result: dict[tuple[str, str, str], dict[str, list[Curves]]] = {}
     for run in runs:
         key = kinds[group](run)
         depth = next(d for d in range(1, len(key.parts) + 1) if sum(k.parts[-d:] == key.parts[-d:] for k in keys) == 1)
         label = "/".join(key.parts[-depth:])
-        axis = run.env, run.label(value or run.measure)
+        axis = run.env, run.label(value or run.measure), run.unit
         result.setdefault(axis, {}).setdefault(label, []).append(run)
     return result
 
@@ -77,11 +78,11 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
 def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", smooth: int = 1,
          group: Literal["experiment", "run", "algorithm"] = "experiment", value: str = "",
          beside: Path | None = None, out: Path | None = None) -> list[Path]:
-    """Plot every run in or below `directories`, one axis per environment and measure. Return the paths of the PNG and
-    SVG.
+    """Plot every run in or below `directories`, one axis per environment, measure and unit of a step. Return the paths
+    of the PNG and SVG.
 
-    A curve is the mean over the runs of a group with its 95 % confidence interval (Student's t), up to the end of the
-    shortest run. Thin lines show the rest of longer runs, and every run of a group that has fewer than three runs.
+    A curve is the mean over the runs of a group with its 95 % confidence interval (Student's t), where all of them
+    have a value. Thin lines show what comes before and after, and every run of a group with fewer than three runs.
 
     Args:
         x: environment steps or wall-clock time.
@@ -114,7 +115,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
     with rc_context(STYLE):
         picture, all_axes = figure(len(panels), max(len(groups) for groups in panels.values()))
-        for axes, ((env, words), groups) in zip(all_axes, panels.items(), strict=True):
+        for axes, ((env, words, unit), groups) in zip(all_axes, panels.items(), strict=True):
             banded = False
             for i, (label, members) in enumerate(groups.items()):
                 place = labels.index(label) if group == "algorithm" else i        # same style in all panels
@@ -131,7 +132,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
             name = LABELS.get(value or members[0].measure, words) + (f", averaged over {smooth} "
                                                                      "rows" if smooth > 1 else "")
             axes.set(title=env, ylabel=name)
-            finish(axes, members[0].unit if x == "step" else xlabel, empty=not axes.lines,
+            finish(axes, unit if x == "step" else xlabel, empty=not axes.lines,
                     title="bands: 95 % confidence interval, n runs" if banded else None)
         paths = [out.with_suffix(".png"), out.with_suffix(".svg")]
         try:
@@ -150,7 +151,7 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
     confidence interval of the mean over runs; they are NaN for fewer than three runs.
     """
     rows = []
-    for (env, measure), groups in grouped(find_curves(directories), group, value).items():
+    for (env, measure, _), groups in grouped(find_curves(directories), group, value).items():
         for label, members in groups.items():
             until = min(m.progress["steps"][-1] for m in members)
             curves = (m.xy("steps", value or m.measure) for m in members)
@@ -178,9 +179,12 @@ def draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label:
     axes.fill_between(grid, *mean_interval(on_grid, within=within), color=look["color"], alpha=0.18, linewidth=0)
     line(axes, grid, on_grid.mean(0), **look, linewidth=2, label=label)
     for xs, ys in curves:
-        if xs[-1] > end:
-            rest = xs > end
-            line(axes, np.r_[end, xs[rest]], np.r_[np.interp(end, xs, ys), ys[rest]], **look, linewidth=0.8, alpha=0.5)
+        at_start, at_end = np.interp([start, end], xs, ys)
+        before, after = xs < start, xs > end
+        for x, y in ((np.r_[xs[before], start], np.r_[ys[before], at_start]),
+                     (np.r_[end, xs[after]], np.r_[at_end, ys[after]])):
+            if len(x) > 1:
+                line(axes, x, y, **look, linewidth=0.8, alpha=0.5)
     return True
 
 

@@ -106,6 +106,15 @@ def test_who_has_another_name_keeps_its_games():
     assert back.names == ["mine", "bob/mine", "y", "y @5k", "yours"] and back.scores[0, 3] == 3 and not changed
 
 
+# Turned red by: a player whose games are lost because another one now has its name.
+def test_a_name_that_another_takes_over_loses_no_games():
+    record = Record.empty(["a", "b"], ["1", "2"])
+    record.add(0, 1, [1.0] * 3)
+    moved, changed = record.for_players(["b"], ["1"])
+    assert moved.names == ["b", "b (earlier 1)"] and moved.versions == ["1", "2"] and not changed
+    assert moved.scores.tolist() == [[0, 3], [0, 0]]
+
+
 @pytest.mark.parametrize("text", ["{}", "[1]", '{"names": 3}', "{", *(json.dumps(RESULTS | part) for part in (
     {"names": [1, 2]}, {"names": ["a", "a"]}, {"versions": [None, 3]}, {"elo": [1200, math.nan]}, {"faults": [5, {}]},
     {"faults": [{"late": "x"}, {}]}, {"begun": [[0, -1], [1, 0]], "scores": [[0, 0], [0, 0]]},

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import mannwhitneyu, trim_mean
 
 from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
-from spinup.bench.compared import grouped, limits, read
-from spinup.bench.page import Page
+from spinup.bench.compared import grouped, limits, read, steps_to
+from spinup.bench.page import Page, Picture
 from spinup.bench.pictures import on_grid
 from spinup.bench.report import report
 from spinup.bench.suite import write_evaluation
@@ -171,8 +171,35 @@ def test_the_start_of_a_run_is_no_run_of_its_own(trained, tmp_path):
     start, run = trained("ppo", "CartPole-v1", 1, 20.0, lr=1e-5), trained("ppo", "CartPole-v1", 1, 100.0, 100.0)
     about = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**about, "start": str(start)}))
-    found, others = read([tmp_path])
-    assert ([each.logged for each in found], others) == ([100.0], 0)
+    found, failed, others = read([tmp_path])
+    assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
+
+
+# Turned red by: diverged runs that are left out without a word, so that a result of the others looks like that of all.
+def test_runs_that_failed_are_named(trained, tmp_path):
+    for seed, result in ((1, 400.0), (2, 100.0), (3, 100.0)):
+        folder = trained("ppo", "CartPole-v1", seed, result)
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "status": "failed"}))
+    text = report([tmp_path], tmp_path / "page.md")[1].read_text()
+    assert "left out: ppo in CartPole-v1: 1. The results of these algorithms are those of the other runs" in text
+    assert "Unfinished or repeated" not in text and "No run is selected" not in text
+
+
+# Turned red by: a mean over all episodes so far, in which the first ones hide what was learned; a first value from
+# episodes that ended early, which may all be successes; a row without an episode.
+def test_the_speed_of_learning_is_that_of_recent_episodes(trained, tmp_path):
+    folder = trained("ppo", "CartPole-v1", 1, 100.0, num_envs=4)
+    columns = {"steps": [1, 2, 3, 4, 5, 6], "episodes": [4, 10, 10, 0, 10, 15],
+               "return_mean": [500.0, 0.0, 10.0, np.nan, 20.0, 40.0], "return_mean_100": [1.0, 1, 1, 1, 1, 1]}
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    (folder / "progress.csv").write_text("\n".join([",".join(columns), *rows]))
+    (run,), *_ = read([tmp_path])
+    steps, values = run.learning()
+    assert steps.tolist() == [3, 5, 6] and values.tolist() == [5.0, 15.0, 32.0]
+    assert (steps_to(run, 15), steps_to(run, 400)) == (5, None)
+    run.about["config"]["num_envs"] = 100
+    assert [x.tolist() for x in run.learning()] == [[6], [32.0]]
 
 
 # Turned red by: E100 of some runs compared with R100 of others.
@@ -197,7 +224,7 @@ def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
         (other / name).write_text((other / name).read_text().replace("return_mean_100", "test_return"))
     about = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**about, "unit": "gradient steps"}))
-    runs, _ = read([tmp_path])
+    runs, *_ = read([tmp_path])
     groups = grouped(runs)
     assert list(groups) == ["CartPole-v1, return over environment steps",
                             "CartPole-v1, test return over gradient steps", "Pendulum-v1"]
@@ -209,7 +236,7 @@ def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
 # Turned red by: a short run that is stretched to the steps of a long one.
 def test_sample_efficiency_has_one_axis_for_all(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0)
-    (run,), _ = read([tmp_path])
+    (run,), *_ = read([tmp_path])
     curve = on_grid([run], (0.0, 475.0), 2000)[0]
     assert curve[len(curve) // 2 + 1:] == pytest.approx(1) and curve[len(curve) // 4] < 0.6
 
@@ -219,7 +246,7 @@ def test_settings_that_differ_are_told_apart(trained, tmp_path):
     for seed in (1, 2):
         trained("ppo", "CartPole-v1", seed, 100.0, clip_ratio=0.1)
         trained("ppo", "CartPole-v1", seed, 200.0, clip_ratio=0.3, threads=seed)
-    runs, _ = read([tmp_path])
+    runs, *_ = read([tmp_path])
     found = grouped(runs)["CartPole-v1"]
     assert {label: len(members) for label, members in found.items()} == {"ppo clip_ratio=0.1": 2,
                                                                          "ppo clip_ratio=0.3": 2}
@@ -269,3 +296,5 @@ def test_text_stays_text():
     page.table([("x|y", "`z < 1`"), ("1", "2")])
     assert "<h1>a &lt;b&gt;</h1>" in page.html() and "<code>z &lt; 1</code>" in page.html()
     assert "| x\\|y | `z < 1` |" in page.markdown("p")
+    page.pictures(Picture("iqm", b"", "mean of [0, 1]"))
+    assert r"![mean of \[0, 1\]](my%20page_pictures/iqm.png)" in page.markdown("my page_pictures")

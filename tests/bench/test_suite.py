@@ -173,9 +173,10 @@ def test_a_peers_run_is_read_like_ours(tmp_path, monkeypatch, fork_python):
     runs = [("dqn", "CartPole-v1", 3, 400), ("es", "CartPole-v1", 3, 400)]
     beside(runs, tmp_path, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["sb3_dqn_CartPole-v1"]
-    (run,), others = read([tmp_path])
-    steps, returns = run.curve()
-    assert (run.curves.algorithm, run.curves.env, run.curves.seed, others) == ("sb3 dqn", "CartPole-v1", 3, 0)
+    (run,), failed, others = read([tmp_path])
+    steps, returns = run.learning()
+    assert (run.curves.algorithm, run.curves.env, run.curves.seed, failed, others) == (
+        "sb3 dqn", "CartPole-v1", 3, [], 0)
     assert 5 < len(steps) <= 200 and (np.diff(steps) > 0).all() and steps[-1] <= 400 and (returns > 5).all()
     assert 8 <= run.evaluated <= 500 and run.result["steps"] == 400 and "stable-baselines3" in run.about["versions"]
     monkeypatch.setattr(suite_module, "child", lambda *_: pytest.fail("it was trained again"))

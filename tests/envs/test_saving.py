@@ -155,6 +155,7 @@ IN_THE_WAY = {
     "keys": ({"seen": {(0, 1): 2.0}}, "Garden.seen is a dict"),
     "generator": ({"dice": np.random.Generator(np.random.MT19937(0))},
                   "Garden.dice uses MT19937, not np.random.default_rng"),
+    "window": ({"window": Thing()}, "Garden.window is a Thing"),          # not one of pygame's
     # loaded, the one in the list would be an array of its own, and no more change with the other
     "view": ({"state": STATE, "parts": [STATE[:2]]}, "Garden.parts[0] and Garden.state are views of one array")}
 
@@ -169,8 +170,39 @@ def test_what_cannot_be_saved_is_named(attributes, reason):
     assert not env.can_save and env.why_not_saved == reason
 
 
+class Goals(gymnasium.Env):
+    """A user's environment whose goal is a row of a table."""
+
+    observation_space, action_space = Box(-np.inf, np.inf, (2,)), Discrete(2)
+    SHARED = np.arange(10.0).reshape(5, 2)
+
+    def __init__(self):
+        self.table = np.arange(10.0).reshape(5, 2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.goal, self.other = (table[self.np_random.integers(5)] for table in (self.table, self.SHARED))
+        return self.goal + 10 * self.other, {}
+
+    def step(self, action):
+        return self.goal + 10 * self.other, 0.0, self.np_random.random() < 0.2, False, {}
+
+
+# Turned red by: a row of a table that is overwritten with the row of the saved state.
+def test_a_row_of_a_table_is_restored_without_a_change_of_the_table():
+    env, fresh = started(Goals, seed=0, before=7), started(Goals, seed=1, before=3)
+    state = env.state_dict()
+    expected = play(env, 50, seed=1)
+    fresh.load_state_dict(state)
+    assert_same(play(fresh, 50, seed=1), expected)
+    table = np.arange(10.0).reshape(5, 2)
+    assert all((layer.unwrapped.table == table).all() for layer in fresh.envs) and (Goals.SHARED == table).all()
+
+
 def test_windows_and_renderers_do_not_stand_in_the_way():
-    env = make(lambda: garden_with(window=Thing(), clock=Thing(), mujoco_renderer=Thing(), render_mode="human"))
+    surface = type("Surface", (), {"__module__": "pygame.surface"})
+    env = make(lambda: garden_with(window=surface(), clock=surface(), viewer=Thing(), mujoco_renderer=Thing(),
+                                   render_mode="human"))
     env.reset()
     assert env.can_save
 

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from spinup.exercises.build import notebook
-from spinup.exercises.source import entries
+from spinup.exercises.source import entries, find, todo
 from spinup.exercises.workspace import STATE
 
 FIRST, SECOND = entries()[:2]
@@ -33,6 +33,46 @@ def told(done):
     """The one line of JSON."""
     assert done.out.count("\n") == 1
     return json.loads(done.out)
+
+
+# Turned red by: an unreadable file that ends the check of all others; a mark of UTF-8 at the beginning of a file.
+def test_a_damaged_file_fails_alone(work, cli):
+    (work / f"{FIRST.name}.py").write_bytes("# é".encode("latin-1"))
+    (work / f"{SECOND.name}.py").write_text(SECOND.solution, encoding="utf-8-sig")
+    done = cli("exercise", "check", "--all", "--json")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert done.code == 1 and [(each["exercise"], each["passed"]) for each in found] == [
+        (FIRST.id, False), (SECOND.id, True)]
+    assert "is damaged" in found[0]["message"]
+
+
+# Turned red by: a finished function that is not checked while another is to do.
+def test_a_finished_function_is_checked_before_the_next_is_written(work, cli):
+    entry = find("1.3")
+    text, (name, *_) = entry.text, todo(entry.text)
+    half = text[:text.index("\ndef ", text.index(f"def {name}"))]
+    solved = entry.solution[:entry.solution.index("\ndef ", entry.solution.index(f"def {name}"))]
+    file = work / f"{entry.name}.py"
+    file.write_text(solved + text[len(half):])
+    done = cli("exercise", "check", "1.3")
+    assert done.code == 1 and f"this is still to do; {name} is correct" in done.out and "TO DO" in done.out
+    file.write_text(solved.replace("return ", "return 2 * ") + text[len(half):])
+    assert name in cli("exercise", "check", "1.3", "--json").out and "still to do" not in cli("exercise", "check").out
+
+
+# Turned red by: an earlier exercise that does not become the current one again; a hint that costs the next one; a
+# notebook that a new, empty file hides.
+def test_what_was_started_last_is_current_and_earlier_work_is_kept(work, cli):
+    assert cli("exercise", "start", FIRST.id, "--notebook").code == 0
+    assert cli("exercise", "start", SECOND.id).code == 0
+    state = json.loads((work / STATE).read_text())
+    state["exercises"][SECOND.id]["begun"] = "2000-01-01 00:00:00"
+    (work / STATE).write_text(json.dumps(state))
+    assert told(cli("exercise", "start", FIRST.id, "--json"))["file"].endswith(f"{FIRST.name}.ipynb")
+    assert not (work / f"{FIRST.name}.py").exists()
+    assert cli("exercise", "hint", "--again").code == 2
+    first = told(cli("exercise", "hint", "--json"))
+    assert first["exercise"] == FIRST.id and told(cli("exercise", "hint", "--again", "--json")) == first
 
 
 # Turned red by: an exercise that counts as passed because it was begun, a next one that is the same again.

@@ -167,6 +167,37 @@ def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
         np.testing.assert_array_equal(x, y)
 
 
+# Turned red by: checksums of deleted files that a new file of the same name would have to match.
+def test_a_new_replay_has_its_own_checksums(tmp_path):
+    world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
+    world.step(replay)
+    files.append(replay)
+    state, sums = replay.state_dict(), dict(files.sums)
+    files.remove()
+    again, files, found = resumed(world, tmp_path, state, sums)
+    assert not found
+    again.forget()
+    world.step(again)
+    files.append(again)
+    assert resumed(world, tmp_path, again.state_dict(), files.sums)[2]
+
+
+# Turned red by: a checksum that only the last file must match.
+def test_an_earlier_file_that_has_changed_is_named_too(tmp_path):
+    world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
+    for _ in range(4):
+        for _ in range(5):
+            world.step(replay)
+        files.append(replay)
+    first, *_, last = sorted((tmp_path / "replay").glob("rew-*.bin"))
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(data)
+    assert first != last
+    with pytest.raises(UserError, match=f"{re.escape(str(first))} has changed since it was written"):
+        resumed(world, tmp_path, replay.state_dict(), files.sums)
+
+
 # Turned red by: sums that are not compared; sums of what follows the checkpoint; a replay that is deleted.
 def test_a_file_that_has_changed_is_named_and_left_alone(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)

@@ -320,6 +320,15 @@ def test_an_answer_cannot_choose_its_distance_to_the_expected_value():
                     "  def __abs__(self): return 0.0\ndef f(x): return A()")
     tests = ["assert abs(f(2) - 3.14159) < 1e-6", "assert abs(9 - f(3)) < .01"]
     assert [judge(code, tests).passed for code in (plain, object_first)] == [0, 0]
+    converted = ("class A:\n  def __sub__(self, x): return self\n  __xor__ = __mul__ = __sub__\n"
+                 "  def __float__(self): return 0.0\n  def __int__(self): return 0\n  __len__ = __index__ = __int__\n"
+                 "  def __bool__(self): return False\nf = lambda x: A()")
+    tests = ["import math\nassert math.isclose(f(2) - 3.14, 0, abs_tol=1e-6)", "assert not (f(3) - 9)",
+             "assert int((f(3) - 9) * 2) == 0", "assert len(f(3) ^ {1, 2}) == 0", "assert [1][f(3) - 9] == 1"]
+    assert judge(converted, tests).passed == 0
+    money = "class M:\n  def __init__(s, x): s.x = x\n  def __mul__(s, n): return M(s.x * n)\n" \
+            "  def __float__(s): return float(s.x)"
+    assert judge(money, ["assert float(M(3) * 2) == 6"]).solved
     honest = "class V:\n  def __init__(self, *x): self.x = x\n  def __mul__(self, o):\n    return sum(" \
              "a * b for a, b in zip(self.x, o.x)) if isinstance(o, V) else V(*(a * o for a in self.x))"
     assert judge(honest, ["assert V(1, 2) * V(3, 4) == 11", "assert (V(1, 2) * 2).x == (2, 4)"]).solved
