@@ -7,8 +7,8 @@ and results. At a ratio of 1 the gradient of each is the policy gradient.
 logp, logp_old: `[B, T]`, log-probabilities of the tokens under the policy and under the policy that sampled them.
 adv: `[B, 1]` or `[B, T]`, advantages. mask: `[B, T]`, 1 for the policy's own tokens; None counts all tokens.
 The results are the loss of each token, `[B, T]`, and two diagnostics, means over the tokens that count. `kl` estimates
-the KL divergence from the policy that sampled the batch. `clip_fraction` is the share of tokens whose ratio is beyond a
-limit.
+the KL divergence from the policy before the update. This is the policy that sampled, unless `--lag` or `--engine` is
+given. `clip_fraction` is the share of tokens whose ratio is beyond a limit.
 """
 import torch
 from torch import Tensor
@@ -65,5 +65,5 @@ def gated_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, tau: tuple[floa
 
 @torch.no_grad()
 def kl_from_old(logp: Tensor, logp_old: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Estimate of KL(policy that sampled || policy), `[]`, by k3, in nats per token."""
+    """Estimate of KL(policy before the update || policy), `[]`, by k3, in nats per token."""
     return masked_mean(k3(logp_old, logp, mask), mask)

@@ -74,6 +74,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
         found.append(batch.pick(compare(batch.rewards, 2, 0.0 if held_out else cfg.noise, rng).flatten()))
         drawn += len(problems)
     whole = join(found)
+    whole.responses.logp.fill_(torch.nan)                                 # of the initial policy, not of the old one
     return whole.pick(torch.arange(2 * wanted, device=run.device))
 
 

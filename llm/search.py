@@ -24,6 +24,7 @@ from llm.run import EVALUATION
 from llm.tasks.check import distinct, problems_of
 from llm.tasks.make import make_task
 from llm.tasks.task import Problem, Task
+from llm.tasks.verifier import is_right
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.runs.folders import describe
@@ -149,7 +150,7 @@ def lemmas(policy: LanguagePolicy, task: Task, problems: Sequence[Problem], samp
             for n, text in enumerate(batch.texts):
                 i, k = attempts[start + n]
                 tokens[i, k] = batch.responses.mask[n].sum()
-                right[i, k] = task.reward(problems[i], task.whole(asked[start + n], text)) >= 1
+                right[i, k] = is_right(task.reward(problems[i], task.whole(asked[start + n], text)))
                 if not right[i, k]:
                     known[i] = task.lemmas(asked[start + n], text) | known[i]
     return {"lemmas": Search(right, tokens)}

@@ -230,8 +230,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 chosen = shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)
                 rows = rows_of(chosen).to(run.device)
             r, baseline = pairs.responses[rows], None
-            if cfg.loss == "kto" and len(rows):
-                baseline = divergence_elsewhere(run, pairs, r)
+            if cfg.loss == "kto" and len(rows):               # one pair has no other prompt: z = 0
+                baseline = (divergence_elsewhere(run, pairs, r) if len(rows) > 2 else
+                            torch.zeros((), device=run.device))
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)

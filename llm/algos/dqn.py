@@ -181,9 +181,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 run.add(grad_norm=optimizer.step(lr), **found)
                 if optimizer.steps % cfg.target_every == 0:
                     polyak(target_weights, weights, 1)
-            if not cfg.online:
-                lengths = batch.responses.lengths
-                run.add(reward=batch.rewards.mean(), length=lengths.float().mean(),
-                        tokens=lengths.sum())
+                if not cfg.online:
+                    lengths = batch.responses.lengths
+                    run.add(reward=batch.rewards.mean(), length=lengths.float().mean(),
+                            tokens=lengths.sum())
             run.add(learning_rate=lr)
         return run.result()

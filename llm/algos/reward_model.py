@@ -121,7 +121,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.columns("loss", "train_accuracy", "grad_norm", "learning_rate")
         run.first_row(tested)
         for update in run.updates(cfg.total_steps):
-            # Update.
+            # Update. The margins are log-odds, so a run that is made longer drops its calibration.
+            model.gain.fill_(1)
+            model.bias.zero_()
             chosen = shuffled(len(pairs.texts) // 2, cfg.batch, update, cfg.seed)
             optimizer.zero_grad()
             losses = right = 0.0
@@ -129,9 +131,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 reward = judge(pairs, piece).view(-1, 2)                          # preferred, other
                 loss = bradley_terry(reward[:, 0], reward[:, 1], cfg.margin).sum() / len(chosen)
                 loss.backward()
-                run.check_finite(rewards=reward.detach(), loss=loss.detach())
+                reward = reward.detach()
+                run.check_finite(rewards=reward, loss=loss.detach())
                 losses += loss.detach()
-                right += (reward[:, 0] > reward[:, 1]).float().sum() / len(chosen)
+                right += accuracy(reward[:, 0] - reward[:, 1]) * (len(reward) / len(chosen))
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             run.add(loss=losses, train_accuracy=right, grad_norm=optimizer.step(lr),
                     learning_rate=lr)

@@ -12,8 +12,8 @@ METRICS = {
              "steps so far",
     "wall_seconds": "training time so far in seconds, including earlier processes of a resumed run",
     "steps_per_second": "steps / wall_seconds",
-    "loss": "loss of the last gradient step",
-    "grad_norm": "gradient norm of the last gradient step, before clipping",
+    "loss": "loss of the last gradient step; for language models, the mean over a row",
+    "grad_norm": "gradient norm of the last gradient step, before clipping; for language models, the mean over a row",
     "learning_rate": "learning rate of the optimiser",
     # Environments.
     "episodes": "number of episodes that ended since the previous row",
@@ -24,8 +24,8 @@ METRICS = {
     "return_mean_100": "mean undiscounted return of the last 100 training episodes, or of all if there are fewer",
     "test_return": "mean return of --test-episodes separate test episodes, always the same ones, without exploration",
     # On-policy algorithms.
-    "kl": "KL divergence of the policy from the one that collected the last batch, in nats, at least 0 (k3 estimator; "
-          "exact in TRPO)",
+    "kl": "KL divergence of the policy from the one before the update, in nats, at least 0 (k3 estimator; exact in "
+          "TRPO)",
     "clip_fraction": "share of steps with zero gradient because their probability ratio is clipped",
     "entropy": "entropy of the policy in nats; for a squashed Gaussian, of actions in -1 to 1, estimated from samples",
     "value_loss": "half the squared error of the value function",

@@ -196,7 +196,7 @@ def test_a_row_of_a_table_is_restored_without_a_change_of_the_table():
     fresh.load_state_dict(state)
     assert_same(play(fresh, 50, seed=1), expected)
     table = np.arange(10.0).reshape(5, 2)
-    assert all((layer.unwrapped.table == table).all() for layer in fresh.envs) and (Goals.SHARED == table).all()
+    assert all((layer.unwrapped.table == table).all() for layer in fresh.envs) and (table == Goals.SHARED).all()
 
 
 def test_windows_and_renderers_do_not_stand_in_the_way():

@@ -717,6 +717,34 @@ def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
     assert {k: second.progress[k] for k in timeless} == {k: whole.progress[k] for k in timeless}
 
 
+# Turned red by: a loss of log-odds from rewards that were calibrated at the earlier end of the run.
+def test_a_reward_model_that_is_made_longer_drops_its_calibration(train, parts, monkeypatch, tmp_path):
+    first = train("reward_model", total_steps=2, log_dir=str(tmp_path))
+    assert float(parts[0]["model"].gain) != 1
+    loss, gains = reward_model.bradley_terry, []
+
+    def spy(*args):
+        gains.append(float(parts[1]["model"].gain))
+        return loss(*args)
+
+    monkeypatch.setattr(reward_model, "bradley_terry", spy)
+    train("reward_model", first.directory, total_steps=3, log_dir=str(tmp_path))
+    assert gains == [1]
+
+
+# Turned red by: a divergence on other prompts that is measured on the pair's own, because there is no other.
+def test_one_pair_has_no_divergence_elsewhere(train, monkeypatch):
+    backward, found = Run.backward, []
+
+    def spy(*args, **whole):
+        found.append(float(whole["baseline"]))
+        return backward(*args, **whole)
+
+    monkeypatch.setattr(Run, "backward", spy)
+    train("kto", batch=1, total_steps=6, lr=0.02, warmup=0, samples=0)
+    assert found == [0.0] * 6
+
+
 # Turned red by: the number behind the end of the longest; other pairs than `shuffled` says; a margin left out; a mean
 # over the pairs of a piece; a head of 0, with which the body learns nothing at first; a response that was cut off read
 # as if it went on, which is not how a `RewardModel` reads it.

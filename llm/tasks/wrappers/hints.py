@@ -19,6 +19,7 @@ import numpy as np
 
 from llm.tasks.check import problems_of
 from llm.tasks.task import Task, Wrapped
+from llm.tasks.verifier import is_right
 from llm.tasks.wrappers.language import NO_LETTERS, script_of, scripts
 from llm.tasks.wrappers.wrapper import Drawn, Wrapper, innermost, layers
 from spinup.errors import UserError
@@ -49,7 +50,7 @@ class Hints(Wrapper):
             raise UserError("vote uses no answers, and hints show them; leave out one of the two")
         problem = problems_of(inside := innermost(task), 1, np.random.default_rng(0))[0]
         scored = inside.measure == "held_out_accuracy" and not isinstance(inside, Wrapped) and problem.answer
-        if scored and float(inside.rewards([problem], [problem.answer])[0]) < 1:
+        if scored and not is_right(inside.rewards([problem], [problem.answer])[0]):
             raise UserError(f"a hint is the beginning of an answer, and {inside.name} asks for more than an answer, "
                             "such as steps; leave out hints:")
         self.left = dict.fromkeys(sorted(scripts(task.alphabet)) or [NO_LETTERS], self.share)

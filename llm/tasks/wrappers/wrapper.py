@@ -8,7 +8,7 @@ import numpy as np
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Sampled, Task, Wrapped, tokens_in
-from llm.tasks.verifier import Score
+from llm.tasks.verifier import Score, is_right
 from spinup.errors import UserError
 
 
@@ -115,13 +115,13 @@ class Wrapper(Wrapped):
         before, found = self.task.rewards(inside, texts), []
         for rows in groups(problems):
             given = [float(x) for x in before[rows]]
-            right = [getattr(x, "right", x >= 1) for x in before[rows]]
+            right = [getattr(x, "right", is_right(x)) for x in before[rows]]
             rewards, parts = self.shape(inside[rows.start], texts[rows], given, right)
             labels = self.labels(rewards, parts, right)
             for i, old in enumerate(before[rows]):
                 own = {name: x[i] for name, x in parts.items()}
                 score = Shaped(rewards[i] if drawn[rows.start] else given[i],
-                               {"right": float(old >= 1), **getattr(old, "parts", {}), **own})
+                               {"right": float(is_right(old)), **getattr(old, "parts", {}), **own})
                 score.right = bool(labels[i])
                 found.append(score)
         if problems and all(drawn):

@@ -230,6 +230,15 @@ def test_the_adaptive_coefficient_follows_the_accuracy():
     assert voted.coef == pytest.approx(0.1 + 0.2 * 0.5)
 
 
+# Turned red by: a right answer that counts as wrong in the wrapper, because the sum of its parts is .9999999999999999.
+@pytest.mark.parametrize("reward", [lambda prompt, response: 0.7 + 0.2 + 0.1,
+                                    lambda prompt, response: {"a": 0.7, "b": 0.2, "c": 0.1}])
+def test_parts_that_sum_to_one_make_a_right_answer(reward):
+    task = make_task("length,coef=1:addition", reward)
+    found = task.rewards(drawn(task) * 2, ["1", "222"])
+    assert found == pytest.approx([1.5, 0.5]) and all(x.right and x.parts["right"] == 1 for x in found)
+
+
 # Turned red by: signs and digits counted as letters; a response in another script that gets more than its share.
 def test_consistency_is_the_share_of_letters():
     assert script_of("δγ+κε=") == "greek" and script_of("3+4=") == "common" and script_of("Привет, abc") == "cyrillic"
