@@ -138,7 +138,9 @@ def export(argv: list[str]) -> int:
     from llm.policy.load import load_model, load_unmerged
     if args.adapters:
         start = load_unmerged(args.directory)
-        save_adapters(args.folder, start.model, start.directory)
+        if base := save_adapters(args.folder, start.model, start.directory):
+            print(f"PEFT needs the base model as a checkpoint; type: spinup llm export {base} FOLDER, and write that "
+                  f"folder as base_model_name_or_path into {args.folder}/adapter_config.json")
     else:
         start = load_model(args.directory)
         save_pretrained(args.folder, start.model, start.tokenizer)

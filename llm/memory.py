@@ -1,6 +1,6 @@
 """Memory of a run: an estimate before it starts, and out-of-memory errors as one sentence that names settings."""
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,8 +9,10 @@ from torch.nn import Module
 
 from llm.config import LanguageConfig
 from llm.policy.generate import CACHES
+from llm.policy.policy import LanguagePolicy
 from llm.policy.score import CHUNK
 from llm.policy.shape import Shape
+from llm.policy.tokenizer import Messages
 from llm.policy.transformer import Transformer
 from spinup import errors
 from spinup.errors import UserError
@@ -118,6 +120,15 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
               f"{there / GB:.1f} GB", flush=True)
         if whole > there:
             print("this may be too much; a smaller --micro-batch needs less memory", flush=True)
+
+
+def problems_at_once(policy: LanguagePolicy, prompts: Sequence[str | Messages], samples: int, most: int) -> int:
+    """Return how many of these prompts, at most `most`, an evaluation samples `samples` responses to at once, so that
+    the KV caches take at most half of the free memory."""
+    model, longest = policy.model, policy.max_tokens + max(len(policy.tokenizer.prompt(p)) for p in prompts)
+    free = torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else free_memory()
+    each = CACHES * longest * model.shape.layers * 2 * model.shape.kv_heads * model.shape.head_size * 4
+    return max(1, min(most, free // 2 // each // samples))
 
 
 def as_before(cfg: LanguageConfig, directory: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from llm.memory import problems_at_once
 from llm.policy.generate import Prompts
 from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
@@ -73,10 +74,8 @@ def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples
 
 
 def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int, device: str) -> list[Pair]:
-    """Return up to `n` held-out preference pairs of the kind that a run learns from.
-
-    They come from the task's file, or from new responses of the run's initial policy, compared without noise. Raise
-    UserError if there are none.
+    """Return up to `n` held-out preference pairs of the kind that a run learns from. They come from the task's file, or
+    from new responses of the run's initial policy, compared without noise. Raise UserError if there are none.
     """
     rng = np.random.default_rng(EVALUATION + 1 + seed)
     if task.pairs is not None:
@@ -201,8 +200,8 @@ def of_policy(policy: LanguagePolicy, task: Task, asked: list[Problem], measure:
               samples: int = PASS) -> tuple[dict[str, Any], str]:
     """Results of a policy on the problems `asked`, as numbers and in words."""
     texts, sampled, greedy = [], [], []
-    for i in range(0, len(asked), CHUNK):
-        some = asked[i:i + CHUNK]
+    size = problems_at_once(policy, [input_of(p) for p in asked], samples, CHUNK)
+    for some in (asked[i:i + size] for i in range(0, len(asked), size)):
         written, earned = answers(policy, task, some, samples)
         texts += written
         sampled.append(earned)

@@ -25,8 +25,8 @@ from llm.bench.sampling import both, peer_sample, race
 from llm.bench.speed import LR, call, compare, report, train_trl
 from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Sampler
+from llm.policy.hf import HFTokenizer
 from llm.policy.load import load_model
-from llm.policy.tokenizer import HFTokenizer
 from llm.tasks.sentence import Sentence
 from llm.tasks.task import Problem
 from spinup.bench.process import answer, check_out, finish

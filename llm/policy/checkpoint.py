@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from llm.policy.hf import load_tokenizer
 from llm.policy.shape import Shape
-from llm.policy.tokenizer import CharTokenizer, Tokenizer, load_tokenizer
+from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.runs.values import reading, room_for
@@ -77,7 +78,7 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
     few, many = tokenizer.vocab_size, shape.vocab_size       # hub models often have more tokens than their tokenizer
     if few > many or few < many and isinstance(tokenizer, CharTokenizer):
         raise UserError(f"the tokenizer in {folder} has {few} tokens and its model {many}; fetch both from the same "
-                        "place")
+                        "place, or remove tokens that the model does not have from the tokenizer's files")
     with ExitStack() as stack, room_for(folder):
         source = {}
         for file in files:

@@ -36,8 +36,9 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
     write_whole(folder, write)
 
 
-def save_adapters(folder: str | Path, model: Transformer, run: Path) -> None:
-    """Write the adapters of the model of a run as a folder that PEFT can read, whole or not at all.
+def save_adapters(folder: str | Path, model: Transformer, run: Path) -> str:
+    """Write the adapters of the model of a run as a folder that PEFT can read, whole or not at all. Return the base
+    model if it is no checkpoint of Hugging Face's, so that PEFT cannot find it, else "".
 
     Raise UserError for a model without adapters, and as `save_pretrained` does.
     """
@@ -47,7 +48,10 @@ def save_adapters(folder: str | Path, model: Transformer, run: Path) -> None:
     if (Path(base) / CONFIG).is_file():
         raise UserError(f"{describe(run)} trained adapters on {base}, which holds adapters too; leave out --adapters "
                         "to export the whole model")
-    write_whole(folder, lambda new: write_adapters(new, model, base))
+    file = Path(base) / "config.json"
+    found = file.is_file() and "model_type" in read(file)
+    write_whole(folder, lambda new: write_adapters(new, model, str(Path(base).resolve()) if found else base))
+    return "" if found else base
 
 
 def write_whole(folder: str | Path, write: Callable[[Path], None]) -> None:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from llm.policy.checkpoint import FAMILIES, Stored, fill
+from llm.policy.hf import HFTokenizer
 from llm.policy.shape import Shape
-from llm.policy.tokenizer import HFTokenizer, Tokenizer
+from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.runs.values import reading, room_for
@@ -54,6 +55,10 @@ def load_gguf(file: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Tra
         except (OSError, ValueError, IndexError, KeyError) as error:
             raise UserError(f"{file} is damaged or incomplete ({str(error).splitlines()[0][:200]}); {AGAIN}") from None
         facts = {key: field.contents() for key, field in content.fields.items() if not key.startswith("tokenizer.")}
+        if (parts := facts.get("split.count", 0)) > 1:
+            raise UserError(f"{file} is one of {parts} parts of a model; join them with llama-gguf-split --merge, or "
+                            "choose a file in one part")
+        words = content.fields.get("tokenizer.ggml.pre")
         shape = shape_of(file, facts, {t.name: [int(n) for n in t.shape[::-1]] for t in content.tensors})
         heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads} if facts["general.architecture"] == "llama" else {}
         source = {}
@@ -65,10 +70,18 @@ def load_gguf(file: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Tra
         fill(model, source, file, dtype)
     with reading(f"the tokenizer in {file}", AGAIN):
         tokenizer = HFTokenizer(file)
+    if words is not None and words.contents() == "smollm":                # transformers does not know this name
+        tokenizer.tokenizer.backend_tokenizer.pre_tokenizer = single_digits()
     if tokenizer.vocab_size > shape.vocab_size:
         raise UserError(f"the tokenizer in {file} has {tokenizer.vocab_size} tokens and its model {shape.vocab_size}; "
                         f"{AGAIN}")
     return model, tokenizer
+
+
+def single_digits() -> Any:
+    """Return the rule of SmolLM's tokenizer that splits text into words: each digit is one."""
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+    return Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
 
 
 def shape_of(file: Path, facts: dict[str, Any], sizes: dict[str, list[int]]) -> Shape:
@@ -83,20 +96,22 @@ def shape_of(file: Path, facts: dict[str, Any], sizes: dict[str, list[int]]) -> 
         raise UserError(f"{file} has the architecture {name}, which this library does not support; choose a model of "
                         f"one of these: {known}")
     facts = {key.removeprefix(f"{name}."): value for key, value in facts.items()}
-    scaling = facts.get("rope.scaling.type", "none")
+    scaling, given = facts.get("rope.scaling.type", "none"), {ours: facts[theirs] for ours, theirs in KEYS.items()}
+    head_size = facts.get("attention.key_length", given["width"] // given["heads"])
     unlike = {f"rotary positions of type {scaling}": scaling != "none",
-              "scaled rotary positions": "rope_freqs.weight" in sizes,
+              "scaled rotary positions": "rope_freqs.weight" in sizes or any(
+                  facts.get(key, 1) not in (0, 1) for key in ("rope.scaling.factor", "rope.scale_linear")),
+              "partial rotary positions": facts.get("rope.dimension_count", head_size) != head_size,
               "a sliding window": facts.get("attention.sliding_window"),
               "several experts": facts.get("expert_count")}
     for what, so in unlike.items():
         if so:
             raise UserError(f"the model in {file} has {what}, which this reader does not support; fetch the model as a "
                             "folder with *.safetensors, or choose another one")
-    given = {ours: facts[theirs] for ours, theirs in KEYS.items()}
     _, bias, norm = family
     return Shape(vocab_size=sizes["token_embd.weight"][0], **given, tied="output.weight" not in sizes, qkv_bias=bias,
                  kv_heads=facts.get("attention.head_count_kv", given["heads"]), qk_norm=norm,
-                 head_size=facts.get("attention.key_length", given["width"] // given["heads"]),
+                 head_size=head_size,
                  rope_theta=float(facts.get("rope.freq_base", 10_000.0)))
 
 

@@ -15,13 +15,14 @@ from llm.models import path_of
 from llm.policy.action_values import ActionValues, ValuePolicy
 from llm.policy.checkpoint import FETCH, load_pretrained, read
 from llm.policy.gguf import is_gguf, load_gguf
+from llm.policy.hf import HFTokenizer, load_tokenizer
 from llm.policy.lora import adapt, adapted_like, frozen_copy, merged
 from llm.policy.peft import CONFIG as ADAPTERS
 from llm.policy.peft import load_adapters
 from llm.policy.peft import settings as adapter_settings
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.shape import Shape
-from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer, template_arguments
+from llm.policy.tokenizer import CHARACTERS, FILES, CharTokenizer, Tokenizer, template_arguments
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.machine import check_compile, find_device
@@ -107,7 +108,7 @@ def initial(cfg: LanguageConfig, task: Any) -> Start:
                         f"--teacher {cfg.model}")
     before = start.tokenizer
     before.set_chat(before.system if cfg.system is None else cfg.system,
-                    before.arguments | template_arguments(cfg.template))
+                    before.today() | before.arguments | template_arguments(cfg.template))
     if cfg.lora:
         adapt(start.model, cfg.lora, cfg.lora_alpha, cfg.seed)
     return start
@@ -133,7 +134,12 @@ def load_unmerged(folder: str | Path) -> Start:
             raise UserError(f"the base model of the adapters in {path} cannot be loaded: {error}; {ADAPTERS} names it "
                             "in base_model_name_or_path") from None
         load_adapters(path, adapt(start.model, rank, alpha))
-        return replace(start, directory=path)
+        own = any((path / name).is_file() for name in (CHARACTERS, *FILES))           # or else that of the base model
+        tokenizer = load_tokenizer(path) if own else start.tokenizer
+        if tokenizer.vocab_size > start.model.shape.vocab_size:
+            raise UserError(f"the tokenizer in {path} has {tokenizer.vocab_size} tokens and its base model "
+                            f"{start.model.shape.vocab_size}; remove the tokenizer's files to use those of {base}")
+        return replace(start, tokenizer=tokenizer, directory=path)
     if path.suffix == ".gguf" and not path.exists():
         raise UserError(f"there is no file {path}; give the path of a GGUF file")
     if is_gguf(path):
@@ -206,7 +212,6 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
             adapt(model, cfg["lora"], cfg["lora_alpha"])
         if "alphabet" in data:
             return model, CharTokenizer(data["alphabet"])
-        from llm.policy.tokenizer import HFTokenizer
         tokenizer = path / data["tokenizer"]                              # older runs have an absolute path
         return model, HFTokenizer(tokenizer, data.get("system"), data.get("template"))
 

@@ -6,14 +6,15 @@ from torch import Tensor
 
 from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
+from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
 
 WIDE = 256              # width of the model from which computing padding takes longer than packing
-PADDING = 0.2           # share of padding from which responses are packed
+PADDING = 0.2           # share of the multiplications that packing must save
 
 
 def worth_packing(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor) -> bool:
-    """True if packing saves time: the model is wide, and at least `PADDING` of the tokens read would be padding.
+    """True if packing saves time: the model is wide, and packing saves at least `PADDING` of the multiplications.
 
     A divided model is always packed. Otherwise it would read responses of one token in one call, others in two.
 
@@ -21,9 +22,29 @@ def worth_packing(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
     """
     if model.divided or model.shape.width < WIDE:
         return model.divided
-    needed = prompts.lengths[of.unique()]
-    padded = len(needed) * prompts.ids.shape[1] + ids.numel()
-    return int(needed.sum() + lengths.sum()) < (1 - PADDING) * padded
+    needed, _, sizes = groups_of(prompts, of, lengths)
+    (B, T), L, S, P = ids.shape, prompts.ids.shape[1], max(sizes), len(needed)
+    packed = len(pack(sizes)) * work(model.shape, S, S * S)
+    return packed < (1 - PADDING) * (P * work(model.shape, L, L * L) + B * work(model.shape, T, T * (L + T)))
+
+
+def work(shape: Shape, tokens: int, pairs: int) -> int:
+    """Multiplications of a layer for some tokens, and for some pairs of a query and a key. A row with a whole group is
+    long, and each of its tokens is a query for all others."""
+    projections = 2 * (shape.heads + shape.kv_heads) * shape.head_size + 3 * shape.hidden
+    return tokens * shape.width * projections + 2 * pairs * shape.heads * shape.head_size
+
+
+def groups_of(prompts: Prompts, of: Tensor, lengths: Tensor) -> tuple[list[int], dict[int, list[int]], list[int]]:
+    """Return the prompts that have responses, the responses to each of them, and the tokens of each such group.
+
+    of, lengths: prompts `[B]` and lengths `[B]` of the responses.
+    """
+    needed, before, own = of.unique().tolist(), prompts.lengths.tolist(), lengths.tolist()
+    groups = {p: [] for p in needed}
+    for b, p in enumerate(of.tolist()):
+        groups[p].append(b)
+    return needed, groups, [before[p] + sum(own[b] - 1 for b in groups[p]) for p in needed]   # none follows the last
 
 
 def read_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor,
@@ -38,12 +59,8 @@ def read_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, l
         of, ids, checkpointing: as in `llm.policy.score.read`.
         lengths: `[B]` lengths of the responses, at least 1.
     """
-    device, needed = ids.device, of.unique().tolist()
-    before, own = prompts.lengths.tolist(), lengths.tolist()
-    groups = {p: [] for p in needed}
-    for b, p in enumerate(of.tolist()):
-        groups[p].append(b)
-    sizes = [before[p] + sum(own[b] - 1 for b in groups[p]) for p in needed]      # no token follows the last one
+    device, before, own = ids.device, prompts.lengths.tolist(), lengths.tolist()
+    needed, groups, sizes = groups_of(prompts, of, lengths)
     rows = pack(sizes)
     shape = len(rows), max(sum(sizes[i] for i in row) for row in rows)
     tokens = torch.zeros(shape, dtype=torch.long, device=device)

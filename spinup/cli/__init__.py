@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
             raise
         what = (str(error) or "out of memory").splitlines()[0][:120]
         print(f"spinup: not enough memory ({what}); choose smaller values of settings such as --num-envs, "
-              "--rollout-steps, --batch-size or --hidden", file=sys.stderr)
+              "--rollout-steps, --batch-size, --hidden, --episodes or --max-tokens", file=sys.stderr)
         code = 2
     sys.exit(code)
 

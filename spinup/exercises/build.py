@@ -16,6 +16,7 @@ from typing import Any
 
 BEGIN, END, STUB, TODO = "# BEGIN SOLUTION", "# END SOLUTION", "# STUB:", "TODO"
 CELL, TEXT = "# %%", "# %% [markdown]"
+STILL = "this is still to do"           # a check says so where the reminder is
 LEVELS = ("probe", "learning")          # decorators of checks that train; students see their docstrings
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+from spinup.exercises.build import STILL
 from spinup.exercises.explain import explain
 from spinup.exercises.outcome import Case, Outcome, equal, failure, outcome
-from spinup.exercises.source import STILL
 
 Check = Callable[[SimpleNamespace], None]
 CLOSE = 1e-4            # relative and absolute tolerance of numbers

@@ -1,17 +1,15 @@
 """The command `spinup exercise`: start an exercise, check it, show hints and progress."""
-import json
 import shlex
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from spinup.errors import UserError, nearest
 from spinup.exercises.source import Entry, entries, find
+from spinup.exercises.terminal import Say, parsed, with_id
 from spinup.exercises.verdict import Verdict, check
 from spinup.exercises.workspace import Workspace, stamp
 from spinup.parser import Parser, path_of
@@ -32,23 +30,6 @@ usage: spinup exercise COMMAND ...
 Without ID, a command uses the exercise that you started last and have not passed. --json prints lines of JSON instead.
 """
 LOOKS = 0.5             # seconds between checks of a watched file
-
-
-class Say:
-    """Printer of text for people, or of JSON lines."""
-
-    def __init__(self, as_json: bool):
-        self.console, self.as_json = Console(highlight=False), as_json
-
-    def __call__(self, text: str | Text = "", style: str = "") -> None:
-        if not self.as_json:
-            self.console.print(text if isinstance(text, Text) else Text(text, style),
-                               soft_wrap=not self.console.is_terminal)
-
-    def data(self, **what: Any) -> None:
-        """Print a line of JSON if the user asked for JSON."""
-        if self.as_json:
-            print(json.dumps(what), flush=True)
 
 
 def current(workspace: Workspace, word: str) -> Entry:
@@ -278,19 +259,6 @@ def progress(argv: list[str]) -> int:
     say(f"next: {after.id} {after.title}" if after else "You have passed all exercises.")
     say.data(passed=[e.id for e in passed], of=len(known), hints=used, tries=tries, next=after.id if after else None)
     return 0
-
-
-def with_id(parser: Parser) -> Parser:
-    """Add the argument that names an exercise."""
-    parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one started last]")
-    return parser
-
-
-def parsed(parser: Parser, argv: list[str]) -> tuple[Any, Say]:
-    """Parse the arguments; return them and a printer. UserError for an unknown flag."""
-    parser.add_argument("--json", action="store_true", default=False, help="print a line of JSON instead of text")
-    args = parser.parse(argv)
-    return args, Say(args.json)
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

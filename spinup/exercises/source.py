@@ -19,7 +19,6 @@ HERE = Path(__file__).parent
 CONTENT = next(p for p in (HERE.parents[1] / "exercises", HERE / "content")
                if p == HERE / "content" or (p / "checks").is_dir() and (p / "src").is_dir())
 NAME = re.compile(r"(\d+)_(\d+)_(\w+)")
-STILL = "this is still to do"
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from spinup.errors import UserError
+from spinup.exercises.build import STILL
 from spinup.exercises.guard import tampering
 from spinup.exercises.process import Process, Stopped
-from spinup.exercises.source import STILL, Entry, lines, signatures, todo
+from spinup.exercises.source import Entry, lines, signatures, todo
 
 SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # time limits
 MAGIC = re.compile(r"\s*([%!?].*|[\w.*]+\?+\s*)")          # %magic, !command, ?name, name?

@@ -98,7 +98,7 @@ def test_the_library_and_its_answers_are_out_of_reach(tmp_path):
     found = checked(GAE.solution + LOOK, tmp_path)
     closed = "this file may contain the answer, so a check does not open it; write the function yourself"
     assert found.passed and found.printed.splitlines() == [
-        "spinup.core may contain the answer, so a check forbids its import; write the function yourself",
+        "spinup may contain the answer, so a check forbids its import; write the function yourself",
         "a check does not allow a file to start another process; remove that code", closed, "done", closed, closed,
         closed]
 

@@ -7,8 +7,9 @@ import torch
 import transformers
 
 import llm
+from llm.policy.hf import HFTokenizer
 from llm.policy.load import load_model
-from llm.policy.tokenizer import CharTokenizer, HFTokenizer, template_arguments
+from llm.policy.tokenizer import CharTokenizer, template_arguments
 from llm.rollout import demonstrated, prompts_of
 from llm.tasks.user import UserTask
 from spinup.cli import run as cli

@@ -15,8 +15,9 @@ from llm.algos import grpo
 from llm.algos.sft import Config
 from llm.config import LanguageConfig
 from llm.memory import LIBRARIES, fit, needed
+from llm.policy.hf import HFTokenizer
 from llm.policy.load import load_model, value_body
-from llm.policy.tokenizer import CharTokenizer, HFTokenizer, tokens_with
+from llm.policy.tokenizer import CharTokenizer, tokens_with
 from llm.run import Run
 from llm.tasks import Problem
 from llm.tasks.calculator import Calculator

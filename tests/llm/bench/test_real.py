@@ -10,9 +10,9 @@ from tokenizers.pre_tokenizers import ByteLevel
 from llm.bench import real
 from llm.bench.real import Written, measured, peer_tokenizer, prepare, real_generate, real_grpo
 from llm.policy.export import save_pretrained
+from llm.policy.hf import HFTokenizer
 from llm.policy.load import load_model
 from llm.policy.shape import Shape
-from llm.policy.tokenizer import HFTokenizer
 from llm.policy.transformer import Transformer
 from llm.tasks.sentence import Sentence
 

@@ -5,7 +5,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
 from llm import models
 from llm.policy.checkpoint import names
@@ -22,7 +22,7 @@ KINDS = {"llama": {}, "qwen2": {"qkv_bias": True},
          "qwen3": {"qk_norm": True, "tied": False, "head_size": 128}}     # transformers expects 128 in every Qwen3
 
 
-def write(path, kind="llama", facts=(), numbers=None, kinds=gguf.GGMLQuantizationType.F32):
+def write(path, kind="llama", facts=(), numbers=None, kinds=gguf.GGMLQuantizationType.F32, words="qwen2"):
     """Write a GGUF file of a small random model, and return the model. `numbers` changes a tensor before it is stored.
     """
     torch.manual_seed(0)
@@ -42,7 +42,7 @@ def write(path, kind="llama", facts=(), numbers=None, kinds=gguf.GGMLQuantizatio
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(50_000.0)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
+    writer.add_tokenizer_pre(words)
     writer.add_token_list(TOKENS)
     writer.add_token_types([3, 3, 3] + [1] * (len(TOKENS) - 3))
     writer.add_token_merges(["h e", "l l"])
@@ -92,6 +92,15 @@ def test_logits_and_ids_are_those_of_transformers(kind, kinds, tmp_path):
     assert tokenizer.decode(tokenizer.encode("hello") + [2, 9]) == "hello" and 2 in tokenizer.ends
 
 
+# Turned red by: transformers' rules for GPT-2 in place of those of SmolLM, whose digits are single words.
+def test_the_digits_of_smollm_are_words(tmp_path):
+    write(tmp_path / "m.gguf", words="smollm")
+    rules = load_gguf(tmp_path / "m.gguf")[1].tokenizer.backend_tokenizer.pre_tokenizer
+    expected = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
+    for text in ("a\n\n1. b  25", "x 1", "12"):
+        assert rules.pre_tokenize_str(text) == expected.pre_tokenize_str(text)
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-5000])
 
@@ -100,6 +109,9 @@ def cut(path):
 @pytest.mark.parametrize("change, words", [
     ({"facts": [("llama.rope.scaling.type", "yarn")]}, "has rotary positions of type yarn, which this reader does not"),
     ({"facts": [("llama.expert_count", 8)]}, "has several experts"),
+    ({"facts": [("llama.rope.scale_linear", 8)]}, "has scaled rotary positions"),
+    ({"facts": [("llama.rope.dimension_count", 8)]}, "has partial rotary positions"),
+    ({"facts": [("split.count", 3)]}, "is one of 3 parts of a model; join them with llama-gguf-split"),
     ({"numbers": lambda name, x: np.where(name == "blk.1.ffn_up.weight", np.nan, x).astype(np.float32)},
      "mlp.up_proj.weight in .* has numbers that are not finite"),
     ({"numbers": lambda name, x: x[:-1] if name == "blk.1.ffn_up.weight" else x}, "has the shape .95, 64. instead of"),

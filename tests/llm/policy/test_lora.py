@@ -127,6 +127,17 @@ def theirs(tmp_path):
     return folder, logits
 
 
+# Turned red by: the base model's tokenizer for adapters that were trained with their own, as TRL saves them.
+def test_the_tokenizer_beside_adapters_is_theirs(theirs):
+    folder, _ = theirs
+    base = load_unmerged(folder).tokenizer
+    CharTokenizer(base.alphabet[::-1]).save(folder)
+    assert load_unmerged(folder).tokenizer.encode(base.alphabet[0]) == [len(base.alphabet)]
+    CharTokenizer("".join(map(chr, range(200, 900)))).save(folder)
+    with pytest.raises(UserError, match="has 701 tokens and its base model .*; remove the tokenizer's files to use"):
+        load_unmerged(folder)
+
+
 # Turned red by: q, k and v in another order; a scale that is not alpha / r; adapters that are lost when merged.
 def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
     folder, logits = theirs

@@ -1,4 +1,6 @@
 """Several sequences in a row are as good as a row for each."""
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn.utils import parameters_to_vector as flat
@@ -94,6 +96,17 @@ def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
     assert not worth_packing(model, prompts, of, ids, lengths)
 
 
+# Turned red by: many long responses in one row, where attention takes longer than the padding would.
+def test_a_group_of_long_responses_is_not_packed():
+    one = Prompts.of([[1] * 5], "cpu")
+    ids = torch.ones(16, 400, dtype=torch.long)
+    lengths = torch.linspace(100, 400, 16).long()
+    wide = SimpleNamespace(divided=False, shape=Shape(100, width=576, heads=9, kv_heads=3, head_size=64, hidden=1536))
+    assert not worth_packing(wide, one, torch.zeros(16, dtype=torch.long), ids, lengths)
+    each = Prompts.of([[1] * 5] * 16, "cpu")                  # one response to each prompt: shorter rows
+    assert worth_packing(wide, each, torch.arange(16), ids, lengths)
+
+
 # Turned red by: a micro-batch whose rows are packed with those of another; lengths that a method does not hand over.
 @pytest.mark.long("ppo", "grpo")
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo"])
@@ -109,6 +122,7 @@ def test_methods_learn_the_same_with_and_without_packing(method, tmp_path, monke
         return read_packed(*given)
 
     monkeypatch.setattr("llm.policy.score.read_packed", spy)
+    monkeypatch.setattr("llm.policy.packed.PADDING", -9)      # packing takes longer here
     trained = []
     for wide in 1, 1000:
         monkeypatch.setattr("llm.policy.packed.WIDE", wide)

@@ -6,7 +6,8 @@ import pytest
 import tokenizers
 import transformers
 
-from llm.policy.tokenizer import CharTokenizer, HFTokenizer, load_tokenizer
+from llm.policy.hf import HFTokenizer, load_tokenizer
+from llm.policy.tokenizer import CharTokenizer
 from spinup.errors import UserError
 
 # The form of Qwen's: a system turn comes by itself; of Llama's: it begins with a token of its own.
@@ -36,6 +37,13 @@ def made(tmp_path):
             (tmp_path / f"{name}.json").write_text(json.dumps(content))
         return tmp_path
     return make
+
+
+def changed(folder, name, **content):
+    """Change a JSON file in the folder of a tokenizer."""
+    file = folder / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | content))
+    return folder
 
 
 def names(tokenizer, ids):
@@ -137,6 +145,54 @@ def test_a_response_is_decoded_up_to_its_end(made):
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode(tokenizer.encode("<s>4<|endoftext|>2<|im_end|>\nand on")) == "42"
     assert tokenizer.vocab_size == 256 + 6 and tokenizer.decode([*tokenizer.encode("a"), 500]) == "a"
+
+
+# Turned red by: the rules of transformers' class GPT2Tokenizer in place of the file's, as for SmolLM2.
+def test_text_is_split_as_the_file_says(tmp_path):
+    parts = tokenizers.pre_tokenizers
+    core = tokenizers.Tokenizer(tokenizers.models.BPE())
+    core.pre_tokenizer = parts.Sequence([parts.Digits(individual_digits=True), parts.ByteLevel(add_prefix_space=False)])
+    core.decoder = tokenizers.decoders.ByteLevel()
+    core.train_from_iterator(["a\n\n1\n\n2"] * 9, tokenizers.trainers.BpeTrainer(
+        special_tokens=["<|endoftext|>"], initial_alphabet=parts.ByteLevel.alphabet(), show_progress=False))
+    core.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"}))
+    tokenizer = HFTokenizer(tmp_path)
+    assert len(tokenizer.encode("\n\n1")) == 2 and tokenizer.encode("\n\n1") == core.encode("\n\n1").ids
+    tokenizer.save(tmp_path / "again")
+    assert HFTokenizer(tmp_path / "again").encode("\n\n1") == core.encode("\n\n1").ids
+
+
+# Turned red by: the space that SentencePiece writes before the first word of a text, in the middle of one.
+@pytest.mark.parametrize("scheme", ["first", "always"])
+def test_a_text_in_the_middle_of_another_has_no_space_before_it(scheme, tmp_path):
+    vocab = {f"<0x{i:02X}>": i for i in range(256)} | {"</s>": 256, "\u2581": 257, "x": 258, "\u2581x": 259}
+    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, [("\u2581", "x")], byte_fallback=True))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    steps = tokenizers.decoders
+    core.decoder = steps.Sequence([steps.Replace("\u2581", " "), steps.ByteFallback(), steps.Fuse(),
+                                   steps.Strip(" ", 1, 0)])
+    core.add_special_tokens(["</s>"])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>").save_pretrained(tmp_path)
+    tokenizer = HFTokenizer(tmp_path)
+    assert [tokenizer.encode(text) for text in ("x", " x", "xx", "")] == [[258], [259], [258, 258], []]
+    assert tokenizer.decode([258, *tokenizer.encode("12+x", literal=True)]) == "x12+x"
+    assert tokenizer.prompt("x") == [259]                                 # a whole text begins with a space
+
+
+# Turned red by: an end token after a prompt; the date of each day in the prompts of one run.
+def test_prompts_have_no_end_and_one_date(made):
+    folder = changed(made(eos="</s>", bos="<s>"), "tokenizer_config.json", add_eos_token=True, add_bos_token=True)
+    tokenizer = HFTokenizer(folder)
+    assert names(tokenizer, tokenizer.prompt("hi")) == "<s>hi"
+    dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    special = {"eos": "<|im_end|>", "bos": "<s>", "pad": "<|endoftext|>"}
+    tokenizer = HFTokenizer(made(template=dated + "{{ date_string }}" + QWEN, **special))
+    assert tokenizer.today().keys() == {"date_string"}
+    tokenizer.set_chat(None, tokenizer.today() | {"date_string": "01 Jan 2000"})
+    assert names(tokenizer, tokenizer.prompt("hi")).startswith("01 Jan 2000<|im_start|>")
+    assert HFTokenizer(made(template=QWEN, **special)).today() == {}
 
 
 # Turned red by: tokenizer.json saved alone, without the template.
