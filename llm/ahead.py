@@ -28,6 +28,7 @@ from llm.config import LanguageConfig
 from llm.policy.engine import EngineError, Server
 from llm.policy.generate import Prompts, Responses, Sampler
 from llm.policy.lora import merged
+from llm.policy.score import score
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch, prompts_of, sample
@@ -39,6 +40,7 @@ from spinup.runs import ranks
 from spinup.signals import NAMES
 
 FOLDER = "engine"           # of the weights for a server, in the run's folder
+CLOSE = 0.01                # nats; smaller differences of two log-probabilities may be those of rounding
 
 
 def check_shared_memory(needed: int) -> None:
@@ -168,6 +170,23 @@ def check_engine(cfg: LanguageConfig, task: Task, model: Transformer, tokenizer:
     return server
 
 
+@torch.no_grad()
+def check_temperature(model: Transformer, prompts: Prompts, found: dict[str, Tensor], temperature: float, address: str
+                      ) -> None:
+    """Raise UserError if a server gives log-probabilities before the temperature, as vLLM does by default.
+
+    They would make wrong importance weights. The first response, to the first of `prompts`, is scored in both ways.
+    found: ids and logp `[B, T]`, and lengths `[B]`, of responses that were sampled with the weights of `model`.
+    """
+    n = int(found["lengths"][0])
+    ids, said = found["ids"][:1, :n].to(model.device), found["logp"][0, :n].to(model.device)
+    of = torch.zeros(1, dtype=torch.long, device=model.device)
+    after, before = (score(model, prompts, of, ids, temperature=t)[0][0] for t in (temperature, 1.0))
+    if (said - before).abs().mean() < (said - after).abs().mean() - CLOSE:
+        raise UserError(f"the server at {address} gives log-probabilities before the temperature of {temperature:g}; "
+                        "start it with --logprobs-mode processed_logprobs")
+
+
 class Source:
     """Batches of an engine for a run, an `llm.run.Run`. Raise UserError as `check_engine` does."""
 
@@ -177,6 +196,7 @@ class Source:
         self.flight: Flight | None = None
         self.drawn_from: dict[str, Any] = {}                  # random state before the problems drawn last
         self.synced = -1                                      # the update whose weights the engine has
+        self.checked = False                                  # whether the first responses were looked at
         run.threads = cfg.threads or 1                        # the engine needs the other core
         self.engine = check_engine(cfg, task, run.model, run.tokenizer, longest) or Process(run.model, self.ends,
                                                                                             run.threads)
@@ -200,6 +220,10 @@ class Source:
                     problems = self.problems(len(problems)) if self.lag else problems
                 flight, found = self.flight, self.flight.wait()
                 self.flight = None
+                if not self.checked and isinstance(self.engine, Server):
+                    prompts = prompts_of(flight.problems[:1], run.tokenizer, run.model, run.max_tokens)
+                    check_temperature(run.model, prompts, found, run.config.temperature, self.engine.address)
+                self.checked = True
                 if self.lag and run.steps + run.steps_each < run.end:
                     self._begin(problems, samples)
         except EngineError:

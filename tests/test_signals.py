@@ -1,4 +1,5 @@
 """Ctrl-C, SIGTERM and SIGHUP from outside; disks and outputs that take nothing more."""
+import errno
 import json
 import os
 import signal
@@ -8,6 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+
+from spinup import ppo
+from spinup.errors import EnvironmentFailure, UserError
+from spinup.runs.files import disk_error
 
 if sys.platform == "win32":
     pytest.skip("signals and limits of POSIX", allow_module_level=True)
@@ -100,6 +105,49 @@ def test_a_second_signal_stops_at_once(later, second):
         assert interruption.received == signal.SIGTERM
         interruption.at -= later
         signal.raise_signal(second)
+
+
+# Turned red by: an advised command that is refused, because the run exists.
+def test_a_run_that_stops_at_once_says_how_to_go_on(cli, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spinup.algos.ppo.collect", stop)
+    done = cli("ppo", *TINY, "--exp-name", "x y", "--quiet")
+    assert done.code > 128 and done.err == 'interrupted; to resume, type: spinup resume "runs/x y/x y_s1"\n'
+
+
+# Turned red by: an error of a device or of a file that the user's environment or reward opens, told as a full disk.
+def test_an_error_of_the_users_code_is_not_that_of_a_full_disk():
+    def raised(error, cause, suppressed=False):
+        try:
+            try:
+                raise cause
+            except type(cause):
+                if suppressed:
+                    raise error from None
+                raise error from cause
+        except type(error) as found:
+            return disk_error(found)
+
+    full, device = OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "no device")
+    assert raised(RuntimeError("writer"), full) is full and disk_error(full) is full
+    assert raised(EnvironmentFailure("in step 3"), device) is None
+    assert raised(UserError("the reward failed"), PermissionError(errno.EACCES, "no")) is None
+    assert raised(RuntimeError("other"), device, suppressed=True) is None
+
+
+# Turned red by: a lock, or processes, that a failed start leaves behind, so that a notebook cannot try again.
+def test_a_start_that_fails_releases_the_folder(cli, monkeypatch):
+    def offline(*_, **__):
+        raise ConnectionError("no network")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spinup.runs.training.Log", offline)
+        with pytest.raises(ConnectionError) as kept:                      # with its traceback, as in a notebook
+            ppo("CartPole-v1", exp_name="x", preset="none", num_envs=2, rollout_steps=32, minibatches=2, total_steps=64,
+                quiet=True, tensorboard=False)
+    assert cli("resume", "runs/x/x_s1").code == 0 and kept.value.args == ("no network",)
 
 
 # Turned red by: a shutdown that a run takes for two signals, because its grid passes SIGTERM on as Ctrl-C.

@@ -65,7 +65,10 @@ def kind_of(sentence: str) -> str:
 
 def quoted(folder: str) -> str:
     """Quote a folder for the shell if it contains a space or another special character."""
-    return shlex.quote(folder) if os.name == "posix" else f'"{folder}"' if re.search(r"[\s&()^;]", folder) else folder
+    if re.fullmatch(r"[\w./\\:+@%,=-]*", folder):
+        return folder
+    plain = re.fullmatch(r"[\w\s./\\:+@%,=-]*", folder) or os.name != "posix"             # the same in all shells
+    return f'"{folder}"' if plain else shlex.quote(folder)
 
 
 def number(x: float) -> str:

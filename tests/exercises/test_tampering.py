@@ -94,6 +94,16 @@ def test_a_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
     assert not found.passed and TAMPERING in found.message
 
 
+# Turned red by: a guard that a student's file switches off, or asks for the solution.
+def test_the_guard_is_out_of_reach_too(tmp_path):
+    code = ('for name in ("guard", "source"):\n    try:\n'
+            '        m = __import__(f"spinup.exercises.{name}", fromlist=["x"])\n        m.OPENS = ()\n'
+            '        exec(m.Entry("3_1_gae").solution, globals())\n'
+            '    except (Exception, SystemExit) as error:\n        print(type(error).__name__)\n')
+    found = checked(WRONG + code, tmp_path)
+    assert not found.passed and found.printed.split() == ["Refused", "Refused"]
+
+
 def test_the_library_and_its_answers_are_out_of_reach(tmp_path):
     found = checked(GAE.solution + LOOK, tmp_path)
     closed = "this file may contain the answer, so a check does not open it; write the function yourself"

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from llm.policy.checkpoint import load_pretrained, names
 from llm.policy.generate import Prompts, Sampler
+from llm.policy.score import score
 
 GAP = 0.01              # seconds without a new request after which the waiting ones become a batch
 NEEDED = ("return_token_ids", "ignore_eos", "stop_token_ids", "logprobs", "seed")
@@ -25,13 +26,14 @@ NEEDED = ("return_token_ids", "ignore_eos", "stop_token_ids", "logprobs", "seed"
 class Loopback:
     """The server as a context. Attributes: what a test may change, and what it may look at.
 
-    dev: whether the addresses that reload weights exist. limit: its longest prompt with response. broken: a function
+    dev: whether the addresses that reload weights exist. raw: whether log-probabilities are those before the
+    temperature. limit: its longest prompt with response. broken: a function
     (path, answer) -> (status, text) in place of an answer, or None. asked: (path, body) of all requests.
     """
 
     def __init__(self, folder: str | Path, port: int = 0):
         self.sampler = Sampler(load_pretrained(folder)[0], -1)            # ends come with each request
-        self.dev, self.limit, self.broken, self.asked = True, 512, None, []
+        self.dev, self.raw, self.limit, self.broken, self.asked = True, False, 512, None, []
         self.waiting: queue.SimpleQueue = queue.SimpleQueue()
         handler = type("Bound", (Handler,), {"engine": self})
         self.http = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 512})(("127.0.0.1", port), handler)
@@ -70,7 +72,9 @@ class Loopback:
                 generator = torch.Generator().manual_seed(asked[0][0]["seed"])
                 found = self.sampler(Prompts.of([body["prompt"] for body, _ in asked]), samples=n, max_tokens=length,
                                      generator=generator, temperature=temperature)
-                rows = list(zip(found.ids.tolist(), found.logp.tolist(), found.lengths.tolist(), strict=True))
+                logp = score(self.sampler.model, Prompts.of([body["prompt"] for body, _ in asked]), found.of,
+                             found.ids)[0] if self.raw else found.logp
+                rows = list(zip(found.ids.tolist(), logp.tolist(), found.lengths.tolist(), strict=True))
                 for i, (_, answer) in enumerate(asked):
                     answer.set_result({"choices": [
                         {"index": k, "text": "", "token_ids": ids[:size], "finish_reason": "stop",

@@ -143,6 +143,14 @@ def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
     assert not torch.allclose(weights_of(result.policy.model), start, atol=1e-3)
 
 
+# Turned red by: weights from log-probabilities before the temperature, which is vLLM's default.
+def test_log_probabilities_before_the_temperature_are_refused(settings, server):
+    llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
+    server.raw = True
+    with pytest.raises(UserError, match="before the temperature of 0.5; start it with --logprobs-mode processed"):
+        llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
+
+
 # Turned red by: a server that gets the frozen weights without the adapters.
 @pytest.mark.parametrize("draw", DRAWS)
 def test_adapters_are_merged_for_an_engine(draw, settings, fork_workers):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import spinup
+from spinup.core.bounded import NoisyAction
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.log import read_progress
@@ -33,6 +34,26 @@ def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
     assert read_progress(longer.directory)["steps"][-1] == 1280
     assert json.loads((longer.directory / "config.json").read_text())["config"]["total_steps"] == 1280
     assert json.loads((longer.directory / "result.json").read_text())["status"] == "finished"
+
+
+# Turned red by: gradient steps of a longer run that begin with the actions of one policy alone, because the random
+# steps are counted from the start of the run and not from the empty replay buffer.
+def test_a_longer_run_fills_its_replay_with_random_steps_again(tmp_path, monkeypatch):
+    def run(steps, resume=None):
+        return spinup.td3("Pendulum-v1", preset="none", hidden=(8,), threads=1, quiet=True, tensorboard=False,
+                          batch_size=8, learning_starts=60, total_steps=steps, log_dir=str(tmp_path), exp_name="x",
+                          resume=resume)
+
+    short = run(100)
+    drawn, uniform = [], NoisyAction.uniform
+
+    def spy(*given):
+        drawn.append(1)
+        return uniform(*given)
+
+    monkeypatch.setattr(NoisyAction, "uniform", spy)
+    run(200, short.directory)
+    assert len(drawn) == 60
 
 
 # Turned red by: a run that is made shorter than it is; other settings that slip through beside the total.
