@@ -55,7 +55,7 @@ class Config(ReplayConfig, AtariConfig):
     beta: Unit = 0.4                   # initial exponent of the importance weights; grows to 1
     max_grad_norm: Positive = 10.0     # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead
-    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
+    normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ
 
 
 def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor,

@@ -46,7 +46,7 @@ class Config(BaseConfig):
     sigma: Positive = 0.05             # noise size; small: no signal, large: blurred (0.01-0.1)
     lr: Positive = 0.03                # learning rate of Adam (0.005-0.1)
     weight_decay: NonNegative = 0.0    # each update multiplies weights by 1 - lr x this
-    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
+    normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ
     hidden: Widths = (32, 32)          # hidden layers; fewer weights give less noisy gradients
     workers: Processes = 1             # processes that play; torchrun's own number overrides it
 

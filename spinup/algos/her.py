@@ -50,7 +50,7 @@ class Config(ReplayConfig):
     saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
                                        # (where tanh is flat, the actor stops learning)
     hidden: Widths = (256, 256)        # hidden layers of actor and critic
-    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
+    normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ
 
 
 def future(rows: np.ndarray, last: np.ndarray, num_envs: int,

@@ -59,7 +59,7 @@ class Config(AtariConfig):
     max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
     target_kl: NonNegative = 0.0     # end an update if an epoch's mean KL > 1.5 x this; 0 = never
     hidden: Widths = (64, 64)        # hidden layers of policy and value; images use the Nature CNN
-    normalise_obs: bool = False      # subtract running mean, divide by std, if scales differ
+    normalise_obs: bool = False      # vectors: subtract mean, divide by std, if scales differ
     normalise_reward: bool = False   # divide rewards by the standard deviation of the return
     log_std: LogStd = 0.0            # initial log standard deviation (Box actions in -1 to 1)
     workers: Processes = 1           # processes, each with a share of the copies and of a minibatch

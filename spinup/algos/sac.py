@@ -50,7 +50,7 @@ class Config(ReplayConfig):
     learn_alpha: bool = True           # adapt alpha to keep the entropy at `target_entropy`
     target_entropy: Entropy = -1.0     # nats per action dimension; uniform on -1 to 1 has 0.69
     hidden: Widths = (256, 256)        # hidden layers of actor and critics, after the CNN of images
-    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
+    normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ
 
 
 def soft_value(q: Tensor, logp: Tensor, alpha: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Config(AtariConfig):
     max_grad_norm: Positive = 10.0   # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (64, 64)        # hidden layers of policy and value; images use the Nature CNN
     output_gain: Positive = 0.01     # gain of the policy's last layer; small: near-uniform at first
-    normalise_obs: bool = False      # subtract running mean, divide by std, if scales differ
+    normalise_obs: bool = False      # vectors: subtract mean, divide by std, if scales differ
     normalise_reward: bool = False   # divide rewards by the standard deviation of the return
     log_std: LogStd = -0.5           # initial log standard deviation (Box actions in -1 to 1)
 

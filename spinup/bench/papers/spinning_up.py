@@ -50,8 +50,9 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         for point in JUDGED:
             k = POINTS.tolist().index(point)
             low, high = around(at[k], deviations[k])
+            few = "" if interval(at[k]) else ", two standard deviations of its seeds"
             lines.append(Line(f"{algorithm}, {env}: return after {point:,} steps", str(means[k]), float(np.mean(at[k])),
-                              f"{means[k]} in {low:.0f} to {high:.0f}", low <= means[k] <= high))
+                              f"{means[k]} in {low:.0f} to {high:.0f}{few}", low <= means[k] <= high))
         raw[f"{algorithm} {env}"] = {"steps": POINTS.tolist(), "returns": at, "seconds": [
             read_json(folder / "result.json")["seconds"]
             for (*of, _), folder in zip(jobs, folders, strict=True) if (*of,) == (algorithm, env)]}
