@@ -128,12 +128,14 @@ def _draw(rows: Sequence[list[int]], samples: int, max_tokens: int, seed: int, t
 
 @dataclass
 class Flight:
-    """A batch that is being sampled: its problems, the random state that drew them, and a function that waits."""
+    """A batch that is being sampled: its problems, the random state that drew them, a function that waits, and the
+    update before which it began; -1 if that was in an earlier process."""
 
     problems: Sequence[Problem]
     samples: int
     drawn_from: dict[str, Any]
     wait: Callable[[], dict[str, Tensor]]
+    update: int = -1
 
 
 class Given:
@@ -220,7 +222,7 @@ class Source:
                     problems = self.problems(len(problems)) if self.lag else problems
                 flight, found = self.flight, self.flight.wait()
                 self.flight = None
-                if not self.checked and isinstance(self.engine, Server):
+                if not self.checked and isinstance(self.engine, Server) and flight.update == run.update:
                     prompts = prompts_of(flight.problems[:1], run.tokenizer, run.model, run.max_tokens)
                     check_temperature(run.model, prompts, found, run.config.temperature, self.engine.address)
                 self.checked = True
@@ -247,7 +249,7 @@ class Source:
         rows = [row[:n] for row, n in zip(prompts.ids.tolist(), prompts.lengths.tolist(), strict=True)]
         seed = int(torch.randint(2**60, (), generator=run.generator, device=run.device))
         wait = self.engine.submit(rows, samples, run.max_tokens, seed, run.config.temperature)
-        self.flight = Flight(problems, samples, self.drawn_from, wait)
+        self.flight = Flight(problems, samples, self.drawn_from, wait, run.update)
 
     def mark(self) -> None:
         """Remember the state before an update, without the batch that is being sampled."""

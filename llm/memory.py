@@ -1,5 +1,6 @@
 """Memory of a run: an estimate before it starts, and out-of-memory errors as one sentence that names settings."""
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from llm.policy.generate import CACHES
 from llm.policy.policy import LanguagePolicy
 from llm.policy.score import CHUNK
 from llm.policy.shape import Shape
-from llm.policy.tokenizer import Messages
+from llm.policy.tokenizer import Messages, Tokenizer
 from llm.policy.transformer import Transformer
 from spinup import errors
 from spinup.errors import UserError
@@ -25,6 +26,7 @@ PIECE = 16              # first suggestion for --micro-batch
 SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even sizes split no pair; PPO: at most 8
 LOGITS = 4              # tensors over the vocabulary that a backward pass holds, in fp32
 GB = 1e9
+EVALUATED = 8 * GB      # KV caches of an evaluation
 LIBRARIES = 0.6 * GB    # Python with torch and transformers, in the memory of the CPU
 
 
@@ -124,20 +126,28 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
 
 def problems_at_once(policy: LanguagePolicy, prompts: Sequence[str | Messages], samples: int, most: int) -> int:
     """Return how many of these prompts, at most `most`, an evaluation samples `samples` responses to at once, so that
-    the KV caches take at most half of the free memory."""
+    the KV caches take at most `EVALUATED` bytes. With less memory, print a line: other random numbers then belong to a
+    response."""
     model, longest = policy.model, policy.max_tokens + max(len(policy.tokenizer.prompt(p)) for p in prompts)
     free = torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else free_memory()
-    each = CACHES * longest * model.shape.layers * 2 * model.shape.kv_heads * model.shape.head_size * 4
-    return max(1, min(most, free // 2 // each // samples))
+    each = CACHES * longest * model.shape.layers * 2 * model.shape.kv_heads * model.shape.head_size * 4 * samples
+    usual, fitting = (max(1, min(most, len(prompts), int(x // each))) for x in (EVALUATED, free / 2))
+    if fitting < usual:
+        print(f"little memory: responses to {fitting} problems at a time; with more memory, other ones are sampled",
+              file=sys.stderr)
+    return min(usual, fitting)
 
 
-def as_before(cfg: LanguageConfig, directory: Path) -> None:
-    """Give a resumed run the micro-batch in its `config.json`, unless the settings name one.
+def as_before(cfg: LanguageConfig, directory: Path, tokenizer: Tokenizer) -> None:
+    """Give a resumed run the micro-batch in its `config.json`, unless the settings name one, and its arguments of the
+    chat template, such as the date of its start.
 
-    Raise UserError if this entry is damaged.
+    Raise UserError if the micro-batch is damaged.
     """
-    begun = read_run(directory)["config"].get("micro_batch", 0)
-    cfg.micro_batch = cfg.micro_batch or checked("micro_batch", Natural, begun)
+    begun = read_run(directory)
+    cfg.micro_batch = cfg.micro_batch or checked("micro_batch", Natural, begun["config"].get("micro_batch", 0))
+    if tokenizer.chats:
+        tokenizer.set_chat(begun.get("system"), begun.get("template") or {})
 
 
 def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError | None:

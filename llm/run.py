@@ -69,7 +69,7 @@ class Run(Training):
                             "train another one with `spinup llm sft`, and use it with --model DIR")
         self.max_tokens, longest = config.response_tokens(task), longest_prompt(task, self.tokenizer)
         if self.resumed:
-            as_before(config, self.directory)
+            as_before(config, self.directory, self.tokenizer)
         if self.pretrained:
             fit(config, self.model, longest, self.max_tokens, self.resumed, getattr(task.judge, "model", None))
         self.start, self.reference, self.checksum = start, start.reference(), start.checksum()

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from spinup import registry
 from spinup.envs import make
 from spinup.envs.atari import in_words, protocol
@@ -128,8 +130,9 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
         chosen = {"best_steps": kept.steps, "best_test_return": kept.test_return} if best else {}
         return json.dumps({"directory": str(directory), "env": env, **rules, **chosen, "deterministic": not stochastic,
                            **found.as_dict()})
-    words = statistics.in_words(found.returns, 1 if max(map(abs, found.returns)) >= 10 else 3)
-    said = (f"{describe(directory)}: return {number(found.mean)} ({words}) in {episodes} fresh episodes of {env}, "
+    games = np.reshape(found.returns, (-1, found.agents)).mean(1).tolist()          # the agents of a game depend on it
+    words = statistics.in_words(games, 1 if max(map(abs, found.returns)) >= 10 else 3)
+    said = (f"{describe(directory)}: return {number(found.mean)} ({words}) in {len(games)} fresh episodes of {env}, "
             f"{'stochastic' if stochastic else 'deterministic'}; worst {number(found.min)}, best {number(found.max)}")
     if best:
         said += (f"\nthis is not the run's result, but its best policy by test episodes, of step {kept.steps:,}; there "

@@ -504,6 +504,7 @@ def test_code_in_a_folder_of_runs_is_found_in_every_setting(tmp_path, monkeypatc
                      {"task": "length:x,runs/exp/evil.py:C"}, {"env": "runs.exp.evil:X-v0"}):
         with pytest.raises(UserError, match="is Python code in a folder of runs, which is not imported"):
             check_modules(run, settings)
+    check_modules(run, {"task": ["a" * 300 + "\nAnswer:"], "system": "b" * 9000 + ":", "reward": "c" * 5000 + ":f"})
     check_modules(run, {"reward": "mine.py:f + 0.5*mine:f", "task": "reverse", "init": "runs/exp/exp_s1", "lr": 0.1})
     monkeypatch.chdir(run.parent)
     with pytest.raises(UserError, match="is Python code in a folder of runs"):

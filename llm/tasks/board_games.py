@@ -162,7 +162,7 @@ class Match(Episode):
 class TicTacToe(BoardGame):
     """Tic-tac-toe in text. A to I are the squares of the first player, row by row; a to i those of the second."""
 
-    opening: Annotated[int, Range(0, 8)] = 5        # most random moves at the start of a game
+    opening: Annotated[int, Range(2, 8)] = 5        # most random moves at the start; with fewer, none is held out
     name = "tictactoe"
 
 
@@ -170,7 +170,7 @@ class TicTacToe(BoardGame):
 class ConnectFour(BoardGame):
     """Connect Four in text. A to G are the columns of the first player; a to g those of the second."""
 
-    opening: Annotated[int, Range(0, 41)] = 12      # most random moves at the start of a game
+    opening: Annotated[int, Range(2, 41)] = 12      # most random moves at the start; with fewer, none is held out
     name = "connect_four"
 
 

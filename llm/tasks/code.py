@@ -104,7 +104,7 @@ def guess(rng: np.random.Generator) -> Problem:
     while True:
         kind = list(FAMILY)[rng.integers(len(FAMILY))]                    # uniform; else kinds with a and b dominate
         i = texts.index(kind.format(a=rng.integers(2, 10), b=rng.integers(1, 10)))
-        xs = rng.permutation(len(SHOWN))[:EXAMPLES]
+        xs = np.sort(rng.permutation(len(SHOWN))[:EXAMPLES])              # or one problem would have six prompts
         fits = (shown[:, xs] == shown[i, xs]).all(1)
         if fits.sum() == 1:
             break

@@ -1,6 +1,7 @@
 """Short questions of general knowledge: they show what a pretrained model forgets while it learns something else."""
 import re
 from dataclasses import dataclass
+from unicodedata import normalize
 
 import numpy as np
 
@@ -25,7 +26,7 @@ QUESTIONS = {           # a question, and a regular expression that every correc
     "How many minutes are in an hour?": "sixty|60",
     "How many legs does a spider have?": "eight|8",
     "How many sides does a triangle have?": "three|3",
-    "How many letters are in the English alphabet?": "26|twenty-six",
+    "How many letters are in the English alphabet?": "26|twenty[- ]six",
     "What is the opposite of hot?": "cold|cool",
     "What is the opposite of big?": "small|little|tiny",
     "What is the opposite of up?": "down",
@@ -36,8 +37,8 @@ QUESTIONS = {           # a question, and a regular expression that every correc
     "What colour do you get if you mix blue and yellow?": "green",
     "What is water made of?": "hydrogen|h2o",
     "What gas do plants take from the air?": "carbon dioxide|co2",
-    "At what temperature in Celsius does water boil?": "100",
-    "At what temperature in Celsius does water freeze?": r"(?<![0-9.])0(?![0-9]|\.[0-9])|zero",
+    "At what temperature in Celsius does water boil?": "100(?:°?C)?",
+    "At what temperature in Celsius does water freeze?": r"(?<![0-9.])0(?:\.0+)?(?:°?C)?(?![0-9]|\.[0-9])|zero",
     "What do bees make?": "honey",
     "Which animal is known as the king of the jungle?": "lion",
     "What is a baby dog called?": "pupp(?:y|ies)|pup",
@@ -74,4 +75,5 @@ class General(Task):
         raise UserError("the task general has no demonstrations, because it is for evaluation only")
 
     def reward(self, problem: Problem, response: str) -> float:
-        return float(re.search(rf"\b(?:{QUESTIONS[problem.prompt]})\b", response, re.IGNORECASE) is not None)
+        plain = normalize("NFKC", response.replace("º", "°"))             # CO₂ becomes CO2
+        return float(re.search(rf"\b(?:{QUESTIONS[problem.prompt]})\b", plain, re.IGNORECASE) is not None)

@@ -17,16 +17,18 @@ INSTRUCTION = "Work it out step by step, and close with a line that reads '#### 
 # A minus directly after a word or a bracket is a subtraction, not a sign.
 NUMBER = re.compile(r"(?:(?<![\w)])-)?\$?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)")
 # Context which shows that a number is part of a fraction or of a longer number.
-PART_OF_MORE, AFTER_MORE, NEAR = re.compile(r"\s*/\s*[0-9]|,[0-9]"), re.compile(r"[0-9](?:\s*/\s*|,)$"), 8
+PART_OF_MORE = re.compile(r"\s*/\s*[0-9]|,[0-9]|\s*\}\s*\{|[eE][+-]?[0-9]|\^")
+AFTER_MORE, NEAR = re.compile(r"[0-9](?:\s*/\s*|,)$"), 8
 
 
 def answer_in(text: str) -> Decimal | None:
     """Return the first number after the last ####, exactly; without a #### the last number; None without a number.
 
     Commas between groups of three digits, a dollar sign and a final full stop are ignored: `$1,200.00.` is 1200. A
-    fraction such as `1/2`, or a malformed number such as `4,2`, does not count as an answer.
+    fraction such as `1/2`, a power, or a malformed number such as `4,2`, does not count as an answer.
     """
-    _, mark, rest = text.replace("\u2212", "-").rpartition("####")
+    plain = text.replace("\u2212", "-").replace("{,}", ",").replace("\\,", ",")          # commas of LaTeX
+    _, mark, rest = plain.rpartition("####")
     number = NUMBER.search(rest) if mark else next(iter(deque(NUMBER.finditer(rest), maxlen=1)), None)
     if number is None:
         return None

@@ -78,9 +78,12 @@ class Mix(Task):
         return self.rewards([problem], [response])[0]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-        found = np.zeros(len(problems))
+        found: list[float] = [0.0] * len(problems)
         for i, task in enumerate(self.mixed):
             rows = [k for k, p in enumerate(problems) if p.data[0] == i]
             if rows:
-                found[rows] = task.rewards([problems[k].data[1] for k in rows], [responses[k] for k in rows])
-        return found.tolist()
+                scores = task.rewards([problems[k].data[1] for k in rows], [responses[k] for k in rows])
+                for k, score in zip(rows, scores, strict=True):
+                    found[k] = score
+        alike = len({(*getattr(score, "parts", ()),) for score in found}) == 1          # else they have no columns
+        return found if alike else [float(score) for score in found]

@@ -80,7 +80,7 @@ def explicit(row: Any) -> Any:
     if not isinstance(row, dict):
         return row
     sides = [row.get(name) for name in ("chosen", "rejected")]
-    whole = "prompt" not in row and all(isinstance(x, list) and len(x) > 1 for x in sides)
+    whole = row.get("prompt") is None and all(isinstance(x, list) and len(x) > 1 for x in sides)
     if whole and sides[0][:-1] == sides[1][:-1]:
         row = row | {"prompt": sides[0][:-1], "chosen": sides[0][-1:], "rejected": sides[1][-1:]}
     return row | {name: text_of(row[name]) for name in ("chosen", "rejected") if name in row}

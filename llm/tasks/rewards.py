@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 import warnings
+from decimal import Decimal
 from functools import lru_cache
 from json import dumps, loads
 from typing import Any
@@ -16,6 +17,8 @@ from spinup.errors import UserError
 
 SECONDS = 1             # limit for one step of math-verify, in seconds
 LONGEST = 20_000        # characters of a response that `math` reads, from its end
+TINY = 1e-6             # math-verify rounds differences to six places
+EXPONENT = re.compile(r"(?<![\w.])\d{1,20}(?:\.\d{1,20})?[eE][+-]?\d{1,2}(?!\w)")
 
 
 def exact(prompt: str, response: str, *, answer: Any) -> float:
@@ -26,9 +29,10 @@ def exact(prompt: str, response: str, *, answer: Any) -> float:
 def math(prompt: str, response: str, *, answer: Any) -> float:
     r"""Return 1 if the expression that the response gives is mathematically equal to the field `answer`; else 0.
 
-    `0.5` equals `\frac{1}{2}`. The expression is the one in `\boxed{...}`, or else the one after words such as
-    "the answer is", or else the last one. The library math-verify compares the two expressions. A comparison that takes
-    too long gives 0. The time limit uses a signal, so the reward works only in the main thread. Raise UserError in
+    `0.5` equals `\frac{1}{2}`, and `50%` equals both `50` and `0.5`. Numbers may differ by less than 1e-6, or by a
+    millionth if both are below 1e-6. The expression is the last one in `\boxed{...}` or after words such as "the final
+    answer is", or else the last one. The library math-verify compares the two expressions. A comparison that takes too
+    long gives 0. The time limit uses a signal, so the reward works only in the main thread. Raise UserError in
     another thread, without the library, or if the answer is not an expression.
     """
     text = str(answer).strip()
@@ -41,19 +45,43 @@ def math(prompt: str, response: str, *, answer: Any) -> float:
     gold = _expression(text)
     if not gold:
         raise UserError(f'the field "answer" is {SHORT.repr(text)}, which is not an expression; write one such as 42')
-    return float(verify(list(gold), _said(response), timeout_seconds=SECONDS))
+    found = _said(response)
+    return float(verify(list(gold), found, timeout_seconds=SECONDS) and not _both_tiny_and_different(gold[0], found[0]))
 
 
 def _said(response: str) -> list[Any]:
     """Return what math-verify reads in a response: an expression and its text; [] if there is none."""
     parse, _ = _math_verify()
-    return parse(response[-LONGEST:], parsing_timeout=SECONDS) if response.strip() else []
+    return parse(_written_out(response[-LONGEST:]), parsing_timeout=SECONDS) if response.strip() else []
+
+
+def _written_out(text: str) -> str:
+    """Return a text with numbers such as 3e8, of which math-verify would read the 3, as 300000000."""
+    return EXPONENT.sub(lambda found: format(Decimal(found[0]), "f"), text)
+
+
+def _both_tiny_and_different(a: Any, b: Any) -> bool:
+    """Return whether two expressions are different numbers so close to 0 that math-verify takes them for equal."""
+    x, y = (_number(each) for each in (a, b))
+    if x is None or y is None or max(abs(x), abs(y)) > TINY:
+        return False
+    return abs(x - y) > TINY * max(abs(x), abs(y))
+
+
+def _number(expression: Any) -> complex | None:
+    """Return the value of an expression; None if it is not a number."""
+    try:
+        return complex(expression.evalf(15)) if expression.is_number else None
+    except (AttributeError, TypeError, ValueError, ArithmeticError):
+        return None
 
 
 def _expression_in(response: str) -> str | None:
-    """Return the expression that `math` reads in a response, as text; None if there is none."""
+    """Return the expression that `math` reads in a response, as text; None if there is none. Equal numbers, such as
+    1/2 and 0.5, give the same text."""
     found = _said(response)
-    return str(found[0]) if found else None
+    value = _number(found[0]) if found else None
+    return None if not found else str(found[0]) if value is None else f"{value:.6g}"
 
 
 def json(prompt: str, response: str, *, schema: Any = None) -> float:
@@ -105,7 +133,8 @@ def _math_verify() -> tuple[Any, Any]:
 def _expression(answer: str) -> tuple[Any, ...]:
     """Parse an answer into expressions; () if it contains none."""
     marked = "$" in answer or "\\boxed" in answer or "\\(" in answer or "\\[" in answer
-    return tuple(_math_verify()[0](answer if marked else f"${answer}$", parsing_timeout=SECONDS))
+    plain = _written_out(answer)
+    return tuple(_math_verify()[0](plain if marked else f"${plain}$", parsing_timeout=SECONDS))
 
 
 @lru_cache(10_000)

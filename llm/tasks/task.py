@@ -193,9 +193,12 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
 
 def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     """Return the length of the longest prompt, in tokens: of all listed problems, or else of eight random ones. Of a
-    mixture, it is the longest one of its tasks."""
-    listed = [*task.train, *task.held_out]
-    found = [len(tokenizer.prompt(input_of(p))) for p in listed or problems_of(task, 8, np.random.default_rng(0))]
+    mixture, it is the longest one of its tasks. A hint may have the length of the answer."""
+    listed, inner, hinted = [*task.train, *task.held_out], task, False
+    while isinstance(inner, Wrapped):
+        inner, hinted = inner.task, hinted or getattr(inner, "changes_prompt", False)
+    some = listed or problems_of(inner if hinted else task, 8, np.random.default_rng(0))
+    found = [len(tokenizer.prompt(input_of(p))) + (len(tokenizer.encode(p.answer)) if hinted else 0) for p in some]
     return max(found + [longest_prompt(part, tokenizer) for part in task.mixed])
 
 

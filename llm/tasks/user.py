@@ -61,6 +61,8 @@ class UserTask(Task):
         """Create a problem from the entry at `where`. Raise UserError unless it is a text, or an object with a prompt.
         """
         row = {"prompt": row} if isinstance(row, str) else row
+        if isinstance(row, dict):                                         # a table exports an empty cell as null
+            row = {k: v for k, v in row.items() if v is not None or k not in ("prompt", "messages")}
         if isinstance(row, dict) and {"prompt", "messages"} <= row.keys():
             raise UserError(f'{where} has both "prompt" and "messages"; leave one of them out')
         key = "prompt" if isinstance(row, dict) and "prompt" in row else "messages"
@@ -85,7 +87,7 @@ class UserTask(Task):
             if not isinstance(data.get(name), str | None):
                 raise UserError(f'{where} has a "{name}" that is not a text; write {{"prompt": "...", "{name}": '
                                 '"..."}')
-        if number and float(answer).is_integer() and abs(answer) < 2**53:    # a table often stores 42 as 42.0
+        if number and abs(answer) < 2**53 and float(answer).is_integer():    # a table often stores 42 as 42.0
             answer = data["answer"] = int(answer)
         if reply and data.get("demonstration") is None:
             data["demonstration"] = reply

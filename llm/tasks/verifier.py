@@ -8,8 +8,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from llm.faults import SHORT, call, finite
 from llm.tasks import rewards
 from llm.tasks.source import import_file, named_in
@@ -35,7 +33,7 @@ class Score(float):
 
 def is_right(reward: float) -> bool:
     """Return whether a reward is 1 or more in float32, as in the tensors of a run. So .7 + .2 + .1 is right."""
-    return bool(np.float32(reward) >= 1)
+    return reward >= 1 - 2.0**-25             # halfway to the number before 1 in float32; ties round to 1
 
 
 def scored(result: Any, name: str, here: str = "") -> float:

@@ -50,7 +50,7 @@ class Config(OfflineConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate of all networks (3e-4 to 1e-3)
     tau: Unit = 0.005                  # fraction of the way targets move per gradient step
-    expectile: Annotated[float, Range(0.01, 0.99)] = 0.7   # 0.5: V of the dataset's policy; near
+    expectile: Annotated[float, Range(0.001, 0.999)] = 0.7   # 0.5: V of the dataset's policy; near
                                        # 1: of its best actions
     beta: NonNegative = 3.0            # weight of advantages, per unit of reward; 0: imitation
     normalise_obs: bool = True         # scale observations by the dataset's mean and deviation

@@ -252,7 +252,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     noise["sigma"] = adapted(noise["sigma"], noise["distance"], wanted, cfg.adapt)
             if run.row_due:
                 pi_columns = {"pi_loss": pi_stats["loss"]} if learner.learn_pi else {}
-                noise_columns = ({name: noise[name] for name in ("sigma", "distance")}
-                                 if cfg.noise == "parameters" else {})
-                run.log(q=q_stats["q"], q_loss=q_stats["loss"], **noise_columns, **pi_columns)
+                shown = noise if cfg.noise == "parameters" else Latest()          # else NaN
+                run.log(q=q_stats["q"], q_loss=q_stats["loss"], sigma=shown["sigma"],
+                        distance=shown["distance"], **pi_columns)
         return run.result(policy)

@@ -49,6 +49,11 @@ class Trained:
         """Return the steps and the measure, `[rows]` each."""
         return self.curves.xy("steps", self.curves.measure)
 
+    @property
+    def counts_episodes(self) -> bool:
+        """Whether its rows have the columns that `learning` needs. Older runs of other libraries have not."""
+        return {"episodes", "return_mean"} <= self.curves.progress.keys()
+
     def learning(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps and the measure, `[rows]` each, for statements about the speed of learning.
 
@@ -58,7 +63,7 @@ class Trained:
         """
         steps, means = self.curves.xy("steps", "return_mean")
         _, episodes = self.curves.xy("return_mean", "episodes")
-        if self.curves.measure != "return_mean_100" or not len(steps) == len(episodes) > 0:
+        if self.curves.measure != "return_mean_100" or not len(steps):
             return self.curve()
         counts, totals = (np.concatenate([[0.0], np.cumsum(x)]) for x in (episodes, episodes * means))
         begins = np.searchsorted(counts, np.maximum(counts[1:] - RECENT, 0), "right") - 1
@@ -170,9 +175,15 @@ def limits(here: dict[str, list[Trained]]) -> tuple[float, float]:
     return low, high if high > low else low + 1
 
 
-def steps_to(run: Trained, result: float) -> float | None:
-    """Return the steps after which the measure of `Trained.learning` first reaches a result; None if it never does."""
-    steps, values = run.learning()
+def learning(run: Trained, here: dict[str, list[Trained]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return `Trained.learning` of a run, `[rows]` each; or its measure, if a run in its environment, `here`, has not
+    the columns for that. So all runs of a table are measured alike."""
+    return run.learning() if all(x.counts_episodes for runs in here.values() for x in runs) else run.curve()
+
+
+def steps_to(curve: tuple[np.ndarray, np.ndarray], result: float) -> float | None:
+    """Return the steps after which a curve of steps and values, `[rows]` each, first reaches a result; or None."""
+    steps, values = curve
     return float(steps[values >= result][0]) if (values >= result).any() else None
 
 

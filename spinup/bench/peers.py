@@ -4,6 +4,7 @@ All other settings are its defaults: make_vec_env or make_atari_env, Monitor, Du
 """
 import importlib
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -115,12 +116,15 @@ class Curve(BaseCallback):
         self.rows: dict[str, list[float]] = {
             "steps": [], "episodes": [], "return_mean": [], "return_mean_100": [], "wall_seconds": []}
         self.ended: list[float] = []                          # returns since the last row
+        self.recent: deque[float] = deque(maxlen=100)
 
     def _on_step(self) -> bool:
-        self.ended += [float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info]
+        ended = [float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info]
+        self.ended += ended
+        self.recent += ended
         if self.num_timesteps // self.every > len(self.rows["steps"]) and self.ended:
             row = (self.num_timesteps, len(self.ended), float(np.mean(self.ended)),
-                   float(np.mean([episode["r"] for episode in self.model.ep_info_buffer])),
+                   float(np.mean(self.recent)),
                    round(time.perf_counter() - self.began, 3))
             self.ended = []
             for column, value in zip(self.rows.values(), row, strict=True):

@@ -81,12 +81,16 @@ def banded(axes: "Axes", xs: np.ndarray, measure: Callable[[Scores], np.ndarray]
     line(axes, xs, measure(found), **style, label=label)
 
 
-def on_grid(runs: Sequence[Trained], between_these: tuple[float, float], steps: float) -> np.ndarray:
-    """Return the normalised learning curves `[runs, POINTS]`, from 0 to `steps`, those of the longest run in the
-    environment. A run counts with its first value before it, and with its last value after it."""
+def on_grid(curves: Sequence[tuple[np.ndarray, np.ndarray]], between_these: tuple[float, float], steps: float
+            ) -> np.ndarray:
+    """Return normalised learning curves `[runs, POINTS]`, from 0 to `steps`, those of the longest run in the
+    environment. A run counts with its first value before it, and with its last value after it.
+
+    curves: steps and values, `[rows]` each.
+    """
     low, high = between_these
     grid = np.linspace(0, steps, POINTS)
-    return np.stack([(np.interp(grid, *run.learning()) - low) / (high - low) for run in runs])
+    return np.stack([(np.interp(grid, *curve) - low) / (high - low) for curve in curves])
 
 
 def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str, Look]) -> Picture:

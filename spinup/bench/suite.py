@@ -52,8 +52,9 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
         against: "sb3" also trains stable-baselines3, with its own defaults, where it has the algorithm.
         log_dir: the folder of the runs; `runs/suite_NAME` by default.
 
-    Return the exit code: 0, 1 if a run failed, 130 after Ctrl-C. UserError, before any run starts, for an unknown name,
-    for algorithms that support no environment of the suite, and for a folder that holds other runs.
+    Return the exit code: 0, 1 if a run failed, 130 after Ctrl-C, 143 or 129 after other signals. UserError, before any
+    run starts, for an unknown name, for algorithms that support no environment of the suite, and for a folder that
+    holds other runs.
     """
     folder, family, there = log_dir or Path("runs", f"suite_{name}"), name if name in FAMILIES else "", suites()[name]
     if unknown := [env for env in envs if env not in there]:
@@ -77,10 +78,10 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
     taken = lock(folder)                                                  # two suites would train the same runs
     try:
         code = Grid(list(jobs.values()), workers).run()
-        if code != 130:
+        if code < 128:                                                    # no signal
             done = [job.directory for job in jobs.values() if job.status == "finished"]
             code = max(code, evaluate(done, workers))
-        if code != 130 and against:
+        if code < 128 and against:
             peers = [(a.name, env, seed, read_result(job.directory).get("steps", steps[env]))
                      for (a, env, seed), job in jobs.items()]
             code = max(code, beside(peers, folder, workers))

@@ -230,8 +230,8 @@ def find_id(env: str) -> str:
                             f"imported: {error}; correct it first") from None
     if name in (ids := [*gymnasium.registry, *OURS]):
         return name
-    if any(i.rpartition("-v")[0] == name for i in ids):
-        return newest_version(f"{name}-v0")
+    if (newest := newest_version(f"{name}-v0")) in ids:
+        return newest
     if package:
         its = [f"{package}:{i}" for i, spec in gymnasium.registry.items()
                if getattr(spec.entry_point, "__module__", str(spec.entry_point)).startswith(package)]
@@ -254,8 +254,8 @@ def plug_in(env: str) -> None:
 def newest_version(env: str) -> str:
     """Return the id of the newest registered version of an environment: Hopper-v5 for Hopper-v2."""
     stem = env.rpartition("-v")[0]
-    versions = [i for i in [*gymnasium.registry, *OURS] if i.rpartition("-v")[0] == stem]
-    return max(versions, key=lambda i: int(i.rpartition("-v")[2]))
+    numbers = [i.removeprefix(f"{stem}-v") for i in [*gymnasium.registry, *OURS] if i.startswith(f"{stem}-v")]
+    return max((f"{stem}-v{n}" for n in numbers if n.isdigit()), key=lambda i: int(i[len(stem) + 2:]), default=env)
 
 
 @cache

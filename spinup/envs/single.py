@@ -31,7 +31,8 @@ class Single(Env):
         return self._shaped(self.env.obs), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        step = self.env.step(np.asarray(action)[None])
+        first = getattr(self.action_space, "start", 0)                    # the vectorised environment adds it
+        step = self.env.step((np.asarray(action) - first)[None])
         info = dict(step.info[0]) if step.info else {}
         obs = step.obs if step.final_obs is None else step.final_obs
         return self._shaped(obs), float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info

@@ -85,7 +85,7 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
                 drawing = type(value).__module__.partition(".")[0] in DRAWING
                 if name not in CONSTANT_NAMES or (name in AMBIGUOUS and not drawing):
                     raise
-        if isinstance(value, np.ndarray) and _owner(value) is not value and name in saved:
+        if isinstance(value, np.ndarray) and name in saved:
             saved[name]["offset"] = _offset(value)
     return saved
 
@@ -93,8 +93,8 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
 def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
     """Restore the output of `save_layer`. For `made` see `_restored`.
 
-    It fills arrays in place, because an array may share memory with an object that is not saved. A view that now shows
-    another part of its array, such as another row of a table, becomes a copy, so that the table stays as it is.
+    It fills arrays in place, because an array may share memory with an object that is not saved. A view of another part
+    of an array than in the saved state, such as another row of a table, is replaced, so that the table stays as it is.
     """
     if "state_dict" in saved and hasattr(type(layer), "load_state_dict"):
         layer.load_state_dict(_restored(saved["state_dict"], f"{type(layer).__name__}.state_dict()", {}))
@@ -164,10 +164,10 @@ def _owner(array: np.ndarray) -> np.ndarray:
     return _owner(array.base) if isinstance(array.base, np.ndarray) else array
 
 
-def _offset(array: np.ndarray) -> int:
-    """Return where a view begins in the array that owns its memory, in bytes."""
+def _offset(array: np.ndarray) -> int | None:
+    """Return where a view begins in the array that owns its memory, in bytes; None if the array is no view."""
     first, owners = (x.__array_interface__["data"][0] for x in (array, _owner(array)))
-    return first - owners
+    return None if _owner(array) is array else first - owners
 
 
 def _is_same(value: Any) -> bool:

@@ -65,9 +65,10 @@ def kind_of(sentence: str) -> str:
 
 def quoted(folder: str) -> str:
     """Quote a folder for the shell if it contains a space or another special character."""
-    if re.fullmatch(r"[\w./\\:+@%,=-]*", folder):
+    safe = r"\w./:+@%,=\-" + (r"\\" if os.name != "posix" else "")
+    if re.fullmatch(f"[{safe}]*", folder):
         return folder
-    plain = re.fullmatch(r"[\w\s./\\:+@%,=-]*", folder) or os.name != "posix"             # the same in all shells
+    plain = re.fullmatch(rf"[{safe}\s]*", folder) or os.name != "posix"  # these quotes are the same in all shells
     return f'"{folder}"' if plain else shlex.quote(folder)
 
 

@@ -1,4 +1,5 @@
 """Refusal of Python code in a folder of runs that the config.json of a run names."""
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,22 +8,26 @@ from typing import Any
 from spinup.errors import UserError
 from spinup.registry import inside
 
+PROSE = {"system", "template"}          # settings that name no code; neither does a list of prompts as `task`
+
 
 def check_modules(run: Path, settings: dict[str, Any]) -> None:
     """UserError if a setting of a run, such as its environment, task or reward, names Python code in its folder of
     runs. Such a folder may come from anybody. Files directly in the current folder are allowed, unless it is a folder
     of the run itself."""
     here, experiment = Path.cwd(), run.resolve().parent
-    own = here == experiment or experiment in here.parents
+    own = experiment in here.parents or (here == experiment and run.name.startswith(f"{here.name}_s"))
     for name, value in settings.items():
-        for text in texts(value):
+        for text in () if name in PROSE or (name == "task" and not isinstance(value, str)) else texts(value):
             for place in places(text):
                 stem = Path(place.removesuffix(".py")) if place.endswith(".py") else Path(*place.split("."))
                 files = [stem.with_name(f"{stem.name}.py"), stem] if stem.name else []   # a module, or a package
-                if any(file.exists() and inside(file, run) and (own or file.resolve().parent != here)
-                       for file in files):
+                if any(os.path.exists(file) and inside(file, run) and (own or file.resolve().parent != here)
+                       for file in files):                                # `exists` of a Path raises for long names
+                    advice = ("type the command in another folder, with a copy of the file there" if own else
+                              "move the file to the current folder, and train again with its new name")
                     raise UserError(f"the {name} {text} of {run} is Python code in a folder of runs, which is not "
-                                    "imported; move the file to the current folder, and train again with its new name")
+                                    f"imported; {advice}")
 
 
 def texts(value: Any) -> Iterator[str]:

@@ -27,7 +27,8 @@ CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "te
 EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",),
           "multi": ("mpe2", "multi_agent_ale_py", "chess", "rlcard", "supersuit"),
           "tasks": ("math_verify", "jsonschema", "vaderSentiment"), "rg": ("reasoning_gym",),
-          "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
+          "hf": ("transformers", "safetensors", "tokenizers", "gguf"),
+          "tutorials": ("jupyterlab", "jupytext", "nbclient"),
           "docs": ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "latex2mathml"),
           "envpool": ("envpool",), "tune": ("optuna",), "ray": ("ray",),
           "bench": ("stable_baselines3", "trl"), "sbx": ("sbx",), "test": ("pytest", "xdist", "ruff")}
@@ -90,7 +91,8 @@ def packages() -> Line:
         import spinup.runs.run  # noqa: F401
     except (ImportError, OSError) as error:
         reason = str(error).splitlines()[0]
-        return "packages", "problem", f"cannot be imported ({reason}); type: pip install --force-reinstall spinup-rl"
+        return "packages", "problem", (f"cannot be imported ({reason}); reinstall the package that it names, such as: "
+                                       "pip install --force-reinstall torch; see docs/start/install.md")
     return "packages", "ok", ", ".join(f"{name} {installed(name)}" for name in CORE)
 
 
@@ -171,7 +173,7 @@ def start(way: str) -> subprocess.Popen:
                             stderr=subprocess.PIPE, text=True)
 
 
-def outcome(process: subprocess.Popen, seconds: float = 20) -> tuple[list[str], str]:
+def outcome(process: subprocess.Popen, seconds: float = 60) -> tuple[list[str], str]:
     """Return the output of a process and the last line of its errors, after at most `seconds` seconds."""
     try:
         out, err = process.communicate(timeout=seconds)
@@ -195,6 +197,8 @@ def mujoco(probes: dict[str, subprocess.Popen]) -> list[Line]:
             return [*lines, ("MuJoCo renders", "ok", f"with MUJOCO_GL={way}" if way else "yes")]
         failures.append(f"{way}: {words}" if way else words)
     advice = "; on Debian and Ubuntu type: apt install libegl1" if sys.platform.startswith("linux") else ""
+    if os.environ.get("MUJOCO_GL"):
+        advice = "; unset MUJOCO_GL" + advice.replace("; on", ", and on")
     return [*lines, ("MuJoCo renders", "missing", f"no pictures or GIFs of MuJoCo ({'; '.join(failures)}){advice}")]
 
 

@@ -78,7 +78,7 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
             a flag is wrong.
         ray: address of a Ray cluster that trains the runs; "local" starts Ray, "" = processes of this machine.
 
-    Returns the exit code: 0, 1 if a run failed, 130 after Ctrl-C.
+    Returns the exit code: 0, 1 if a run failed, 130 after Ctrl-C, 143 or 129 after other signals.
     UserError, before any run starts: the settings are wrong, or folders hold runs with other settings.
     """
     jobs = plan(algo, settings)
@@ -104,7 +104,7 @@ def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
     for flag in ("exp-name", "log-dir"):
         if len(settings.get(flag, [""])) != 1:
             raise UserError(f"--{flag} takes one value in a grid: all variants are stored in it")
-    root = Path(settings.get("log-dir", [RunConfig.log_dir])[0])
+    root = Path(settings.get("log-dir", [RunConfig.log_dir])[0]).expanduser()
     texts = settings.get("seed") or [str(RunConfig.seed)]
     seeds = list(dict.fromkeys(parse("seed", Natural, text) for text in texts))
     varied = {k: v for k, v in settings.items() if k not in OURS}

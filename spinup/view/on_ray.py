@@ -2,6 +2,8 @@
 import os
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"             # before the import: Ray sends nothing to its makers
+# A run that reserves no GPU sees none. On a cluster, set this where Ray starts.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
 
 import contextlib
 import io
@@ -70,8 +72,14 @@ class Task:
     """A run that Ray trains, with the methods of `spinup.view.process.Process`."""
 
     def __init__(self, words: list[str], directory: Path, config: RunConfig):
-        gpus = int(config.device.startswith("cuda"))    # Ray hides the GPUs that a task does not ask for
+        gpus = int(config.device.startswith("cuda"))
         how = {"num_cpus": max(1, config.threads), "num_gpus": gpus}
+        if config.device.startswith("cuda:"):
+            raise UserError(f"with --ray, Ray chooses the GPU of a run; type --device cuda, not {config.device}")
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else [{}]
+        if nodes != [{}] and not any(x.get("CPU", 0) >= how["num_cpus"] and x.get("GPU", 0) >= gpus for x in nodes):
+            raise UserError(f"no machine of Ray has {how['num_cpus']} CPUs{' and a GPU' * gpus}, which each run "
+                            f"reserves; choose {'another --device or ' * gpus}fewer --threads")
         self.task = run.options(**how).remote(words, str(directory), os.getcwd())
         self.code, self.said = None, ""
 

@@ -107,7 +107,8 @@ class Tuning:
         """Let Optuna choose a trial. Its random seed is the number of the trial, so an interrupted study, or several
         processes, do not repeat the same choices."""
         from optuna.samplers import TPESampler
-        self.study.sampler = TPESampler(seed=len(self.study.get_trials(deepcopy=False)))
+        begun = [x for x in self.study.get_trials(deepcopy=False) if x.state != self.states.WAITING]
+        self.study.sampler = TPESampler(seed=len(begun))
         return self.study.ask()
 
     def flags(self, trial: "Trial") -> dict[str, str]:
@@ -178,14 +179,14 @@ class Tuning:
                 for step in range(reported + 1, now + 1):
                     trial.report((sum(values) + value) / (len(values) + 1), step)
                 reported = now
-                if trial.should_prune():
+                if trial.should_prune() and not signals.last:             # else the user has interrupted the run
                     pruned = True
                     signal.raise_signal(signal.SIGINT)                    # the run ends as after Ctrl-C, saved
             self.fraction = (len(values) + share) / len(self.plan.seeds)
             if self.live is not None:
                 self.live.update(Text(f"{self.progress()}   {directory.name} {number(value)}", "dim"), refresh=True)
 
-        config.on_row = on_row
+        config.on_row, signals.last = on_row, 0                           # not that of an earlier, pruned trial
         result = self.plan.algorithm.load().train(config, directory if begun else None)
         return "pruned" if pruned and result.status == "interrupted" else result.status
 
@@ -229,6 +230,8 @@ class Tuning:
             self.say("no trial has a result; choose a longer --total-steps or other ranges")
             return
         best, algorithm = self.study.best_trial, self.plan.algorithm.name
+        with self.plan.lock():                                            # an earlier process may not have written it
+            write_whole(self.plan.folder / "best.toml", self.best_toml().encode())
         self.say(f"best: trial_{best.number}, {number(best.value)}   {in_words(best.user_attrs['flags'])}")
         self.say(f"  spinup {algorithm} --config {quoted(describe(self.plan.folder / 'best.toml'))} --seed 1")
 

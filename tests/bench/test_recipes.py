@@ -30,6 +30,7 @@ def reports(tmp_path, monkeypatch):
     after["qwq", "general"] |= {"steps": 0.94, "counts": 0.5}
     for r in (0, 1, 2, 3):
         after["llama3", f"best_{r}_dpo" if r else "base"]["steps"] = 0.2 + 0.2 * r
+        after["llama3", f"random_{r}_dpo" if r else "base"]["steps"] = 0.2 + 0.1 * r
     monkeypatch.setattr(recipes, "run_recipe", lambda name, seed, log_dir: made[name])
     return made, after
 
@@ -41,7 +42,8 @@ def reports(tmp_path, monkeypatch):
     ("qwq", "general", {"steps": 0.92}, "points that stage 2 loses"), ("qwq", "general", {"steps": 0.99}, ""),
     ("llama3", "best_2_dpo", {"steps": 0.39}, "points gained in round 2"),
     ("llama3", "best_3_dpo", {"steps": 0.6}, "points gained in round 3"),
-    ("llama3", "random_2_dpo", {"steps": 0.1}, ""), ("r1", "", {}, "r1: minutes")])
+    ("llama3", "random_1_dpo", {"steps": 0.45}, "points gained in round 1"),
+    ("llama3", "random_2_dpo", {"steps": 0.1}, "points gained in round 3"), ("r1", "", {}, "r1: minutes")])
 def test_what_is_met(name, stage, change, missed, reports, tmp_path):
     made, after = reports
     if stage:

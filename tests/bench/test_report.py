@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import mannwhitneyu, trim_mean
 
 from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
-from spinup.bench.compared import grouped, limits, read, steps_to
+from spinup.bench.compared import grouped, learning, limits, read, steps_to
 from spinup.bench.page import Page, Picture
 from spinup.bench.pictures import on_grid
 from spinup.bench.report import report
@@ -197,7 +197,10 @@ def test_the_speed_of_learning_is_that_of_recent_episodes(trained, tmp_path):
     (run,), *_ = read([tmp_path])
     steps, values = run.learning()
     assert steps.tolist() == [3, 5, 6] and values.tolist() == [5.0, 15.0, 32.0]
-    assert (steps_to(run, 15), steps_to(run, 400)) == (5, None)
+    assert [steps_to(run.learning(), x) for x in (15, 400)] == [5, None]
+    (other,), *_ = read([trained("dqn", "CartPole-v1", 1, 100.0)])        # its rows do not count episodes
+    assert [x.tolist() for x in learning(run, {"ppo": [run]})] == [x.tolist() for x in run.learning()]
+    assert learning(run, {"ppo": [run], "dqn": [other]})[1].tolist() == [1.0] * 6
     run.about["config"]["num_envs"] = 100
     assert [x.tolist() for x in run.learning()] == [[6], [32.0]]
 
@@ -237,7 +240,7 @@ def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
 def test_sample_efficiency_has_one_axis_for_all(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0)
     (run,), *_ = read([tmp_path])
-    curve = on_grid([run], (0.0, 475.0), 2000)[0]
+    curve = on_grid([run.learning()], (0.0, 475.0), 2000)[0]
     assert curve[len(curve) // 2 + 1:] == pytest.approx(1) and curve[len(curve) // 4] < 0.6
 
 

@@ -48,7 +48,7 @@ def shown(name, module, seeds, tmp_path):
 # about the wrong run, or about none.
 @pytest.mark.parametrize(("clean", "noisy", "told", "missed"), [
     (0.96, 0.02, ["noisy"], set()),
-    (0.9, 0.02, ["noisy"], {"40 % noise: accuracy after TTRL"}),
+    (0.9, 0.02, ["noisy"], {"40 % noise: accuracy after TTRL, lowest seed"}),
     (0.96, 0.2, ["noisy"], {"80 % noise: accuracy of the most likely answer, after"}),
     (0.96, 0.02, [], {"80 % noise: runs for which `spinup llm diagnose` says why"}),
     (0.96, 0.02, ["noisy", "clean"], {"80 % noise: runs for which `spinup llm diagnose` says why"})])

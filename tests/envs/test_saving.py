@@ -182,10 +182,12 @@ class Goals(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.goal, self.other = (table[self.np_random.integers(5)] for table in (self.table, self.SHARED))
+        self.place = self.table[self.np_random.integers(5)]
         return self.goal + 10 * self.other, {}
 
     def step(self, action):
-        return self.goal + 10 * self.other, 0.0, self.np_random.random() < 0.2, False, {}
+        self.place = self.place + 1                                       # no row of the table any more
+        return self.goal + 10 * self.other + 100 * self.place, 0.0, self.np_random.random() < 0.2, False, {}
 
 
 # Turned red by: a row of a table that is overwritten with the row of the saved state.

@@ -140,6 +140,19 @@ def test_a_run_keeps_its_system_prompt(folder, tmp_path, capsys, monkeypatch):
     assert cli(["watch", "runs/a/a_s1"]) == 0 and "assistant: b\nuser: c" in capsys.readouterr().out
 
 
+# Turned red by: prompts with the date of the day on which a run is resumed.
+def test_a_resumed_run_keeps_the_date_of_its_start(tmp_path, monkeypatch):
+    dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    folder, days = write(tmp_path / "model", dated + "{{ date_string }}" + TEMPLATE), iter(["01 Jan", "02 Jan"])
+    monkeypatch.setattr(HFTokenizer, "today", lambda self: {"date_string": next(days)})
+    rows = [{"prompt": f"{i}", "answer": "y"} for i in range(4)]
+    settings = {k: TINY[k] for k in TINY.keys() - {"prompts", "samples", "total_steps"}} | {
+        "batch": 2, "model": folder, "exp_name": "a"}
+    llm.sft(rows, total_steps=1, **settings)
+    again = llm.sft(rows, total_steps=2, resume="runs/a/a_s1", **settings)
+    assert again.policy.tokenizer.arguments == {"date_string": "01 Jan"}
+
+
 LONG = [{"role": "system", "content": "x"}, *TALK, {"role": "assistant", "content": "dd"},
         {"role": "user", "content": "e"}, {"role": "assistant", "content": "f"}]
 

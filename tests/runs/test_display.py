@@ -9,7 +9,8 @@ from spinup.runs.display import quoted, tell_progress
 
 # Turned red by: an advised command that a shell reads as several words.
 @pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
-@pytest.mark.parametrize("folder", ["runs/a/a_s1", "my runs/a_s1", "it's/a b", "runs/a&b;c", "a$b/(1)", "müller/é_s1"])
+@pytest.mark.parametrize("folder", ["runs/a/a_s1", "my runs/a_s1", "it's/a b", "runs/a&b;c", "a$b/(1)", "müller/é",
+                                    "a\\b"])
 def test_a_folder_in_a_command_is_one_word(folder):
     assert shlex.split(f"spinup resume {quoted(folder)}") == ["spinup", "resume", folder]
     assert quoted("runs/a b") == '"runs/a b"'                             # works on Windows too

@@ -48,11 +48,12 @@ class Hints(Wrapper):
             raise UserError(f"a prompt of {task.name} is a conversation, and a hint continues a text; leave out hints:")
         if any(type(x).name == "vote" for x in layers(task)):
             raise UserError("vote uses no answers, and hints show them; leave out one of the two")
-        problem = problems_of(inside := innermost(task), 1, np.random.default_rng(0))[0]
-        scored = inside.measure == "held_out_accuracy" and not isinstance(inside, Wrapped) and problem.answer
-        if scored and not is_right(inside.rewards([problem], [problem.answer])[0]):
-            raise UserError(f"a hint is the beginning of an answer, and {inside.name} asks for more than an answer, "
-                            "such as steps; leave out hints:")
+        for inside in innermost(task).mixed or [innermost(task)]:
+            problem = problems_of(inside, 1, np.random.default_rng(0))[0]
+            scored = inside.measure == "held_out_accuracy" and not isinstance(inside, Wrapped) and problem.answer
+            if scored and not is_right(inside.rewards([problem], [problem.answer])[0]):
+                raise UserError(f"a hint is the beginning of an answer, and {inside.name} asks for more than an "
+                                "answer, such as steps; leave out hints:")
         self.left = dict.fromkeys(sorted(scripts(task.alphabet)) or [NO_LETTERS], self.share)
 
     def draw(self, problem: Any, rng: np.random.Generator) -> Drawn:

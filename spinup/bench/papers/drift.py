@@ -51,6 +51,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     gain, share = means["drift"] - means["plain"], means["drift"] / means["reinforce"]
     same = mean(tokens["drift"])
     equal = {kind: mean(at(folder, same) for folder in of[kind]) for kind in KINDS if kind not in FIXED}
+    level = [until(curve(folder), means["drift"]) for folder in of["reinforce"]]
     cost, distance = mean(tokens["drift"]) / mean(tokens["reinforce"]), distance_from_closed_form()
     lines = [
         Line("success of the initial policy", "", mean(begun)),
@@ -59,6 +60,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("DRIFT minus imitation of successes", "", gain, f">= {GAIN:g}", gain >= GAIN),
         Line("DRIFT as a share of REINFORCE", "", share, f">= {SHARE:g}", share >= SHARE),
         Line("tokens of DRIFT as a share of those of REINFORCE", "", cost, "<= 1/3", cost <= TOKENS),
+        Line("tokens of DRIFT as a share of those of REINFORCE up to the success of DRIFT", "", same / mean(level)),
         Line("testbed: nats from the closed form to weighted imitation", "", distance, f"< {NEAR:g}", distance < NEAR)]
 
     def draw(figure: Any) -> None:
@@ -105,6 +107,13 @@ def sampled(folder: Path) -> list[float]:
 def at(folder: Path, tokens: float) -> float:
     """Held-out success of a run, from its log, when it had sampled this number of tokens."""
     return float(np.interp(tokens, sampled(folder), read_progress(folder)["held_out_accuracy"]))
+
+
+def until(curve: dict[str, list[float]], success: float) -> float:
+    """Return the tokens after which a curve first reaches a success, interpolated; its last ones if it never does."""
+    tokens, reached = curve["tokens"], curve["held_out_accuracy"]
+    i = next((i for i, x in enumerate(reached) if x >= success), len(reached) - 1)
+    return float(np.interp(success, reached[i - 1:i + 1], tokens[i - 1:i + 1])) if i else tokens[0]
 
 
 def curve(folder: Path) -> dict[str, list[float]]:

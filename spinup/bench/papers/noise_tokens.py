@@ -15,7 +15,7 @@ from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 UPDATES = {10: 39, 20: 39, 30: 78, 40: 117}             # of 128 responses
-LIMIT = {20: 5_000, 30: 50_000}                         # responses within which a chain must be solved
+LIMIT = {20: 5_000, 30: 10_000}                         # responses within which a chain must be solved
 SHARE, RIGHT, HIT = 0.9, 0.9, 1.1e-3    # of seeds; of sampled responses; mean reward that only the far end explains
 CLASSIC, PERFECT = "Chain-40-v0", 12.0
 SMALL = "0.069"                         # KL divergence of a greedy from an epsilon-greedy policy, e = .1, n = 3

@@ -44,7 +44,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line(f"{TASK}: accuracy of ILQL, lowest of {len(seeds)} seeds", "", min(reached["ilql"]), f">= {REACH:g}",
              min(reached["ilql"]) >= REACH),
         Line(f"{TASK}: accuracy of rejection sampling from the same responses", "", mean(reached["rejection"])),
-        Line(f"{TASK}: accuracy with the target of DQN on the same responses", "", mean(reached["greedy"])),
+        Line(f"{TASK}: accuracy with DQN's target and loss on the same responses", "", mean(reached["greedy"])),
         Line(f"{TASK}: minutes of ILQL, slowest seed", "", slowest, f"<= {MINUTES}", slowest <= MINUTES)]
 
     def draw(figure: Any) -> None:

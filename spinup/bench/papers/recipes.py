@@ -51,7 +51,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("qwq: points that stage 2 loses on the task of stage 1", "", loss, f"<= {LOSS:g}", loss <= LOSS)]
     for r in ROUNDS:
         own, control = gains["best"][r - 1], gains["random"][r - 1]
-        lines += [Line(f"llama3: points gained in round {r}", "", own, "> 0", own > 0),
+        lines += [Line(f"llama3: points gained in round {r}", "", own, "> 0 and > random",
+                       own > max(0, control)),
                   Line(f"llama3: points gained in round {r} with random responses", "", control)]
     lines += [
         Line("instructgpt: true reward after imitation", "", mean(after("instructgpt", "sft", TASTE))),

@@ -19,7 +19,13 @@ TASK = General()
     ("How many days are in a week?", "There are 17 days.", 0.0), ("What do we call frozen water?", "nice", 0.0),
     ("What is a baby dog called?", "Puppies.", 1.0), ("At what temperature in Celsius does water freeze?", "100", 0.0),
     ("At what temperature in Celsius does water freeze?", "100.0", 0.0),
-    ("At what temperature in Celsius does water freeze?", "At 0.", 1.0)])
+    ("At what temperature in Celsius does water freeze?", "At 0.", 1.0),
+    ("At what temperature in Celsius does water freeze?", "0.0 °C", 1.0),
+    ("At what temperature in Celsius does water boil?", "It boils at 100C.", 1.0),
+    ("At what temperature in Celsius does water boil?", "100ºC", 1.0),
+    ("At what temperature in Celsius does water boil?", "1000", 0.0),
+    ("What gas do plants take from the air?", "Plants take in CO₂.", 1.0),
+    ("How many letters are in the English alphabet?", "twenty six", 1.0)])
 def test_answers_are_whole_words(question, response, earned):
     assert TASK.reward(Problem(question), response) == earned
 
@@ -29,7 +35,9 @@ def test_all_questions_are_held_out():
     rng = np.random.default_rng(0)
     assert {p.prompt for p in TASK.problems(40, rng, True)} == {*QUESTIONS} and len(QUESTIONS) == 40
     assert not any(re.search(rf"\b(?:{answer})\b", question, re.IGNORECASE) for question, answer in QUESTIONS.items())
-    assert all(TASK.reward(Problem(q), answer.split("|")[-1].replace("s?", "s")) for q, answer in QUESTIONS.items())
+    plain = {question: re.sub(r"\(\?:.*?\)\?|s\?", "", answer.replace("[- ]", "-")).split("|")[-1]
+             for question, answer in QUESTIONS.items()}
+    assert all(TASK.reward(Problem(q), answer) for q, answer in plain.items())
     for training in (lambda: TASK.problems(1, rng), lambda: TASK.demonstration(Problem("What do bees make?"), rng)):
         with pytest.raises(UserError, match="the task general has no"):
             training()

@@ -56,6 +56,13 @@ def test_a_mixture_of_files_has_a_reward(tmp_path):
     assert identity(LanguageConfig(task=text), task) != before
 
 
+# Turned red by: parts of a reward that a mixture loses.
+def test_the_parts_of_a_reward_are_kept():
+    task = make_task("mix:addition+addition:digits=2", lambda prompt, response: {"a": 0.5, "b": float(len(response))})
+    found = task.rewards(task.problems(4, np.random.default_rng(0)), ["", "1", "22", "333"])
+    assert [x.parts for x in found] == [{"a": 0.5, "b": float(n)} for n in range(4)]
+
+
 @pytest.mark.parametrize(("text", "words"), [
     ("mix:reverse", "mix:reverse is not a mixture; write tasks joined by +"),
     ("mix:reverse+", "is not a mixture"), ("mix:", "is not a mixture"),

@@ -33,7 +33,10 @@ def test_exact():
 @pytest.mark.parametrize(("answer", "response", "right"), [
     ("42", "So the answer is 42.", 1), (42, r"We get \boxed{42}, not 43", 1), ("1/2", "0.5", 1),
     (r"\frac{1}{2}", r"it is $\frac{2}{4}$", 1), ("x^2+1", "$1+x^2$", 1), ("1,200", "$1{,}200$", 1),
-    ("3", "3, then 4", 0), ("42", "", 0), ("42", "I do not know", 0), (r"$\sqrt{2}$", r"$\sqrt{2}$", 1)])
+    ("3", "3, then 4", 0), ("42", "", 0), ("42", "I do not know", 0), (r"$\sqrt{2}$", r"$\sqrt{2}$", 1),
+    ("3", "The answer is 3e8", 0), ("300000000", "It is 3e8.", 1), ("1e-07", "1e-07", 1), ("50", "50%", 1),
+    (r"1.6\times10^{-19}", r"$9.1\times10^{-31}$", 0), (r"1.6\times10^{-19}", r"$1.6\times10^{-19}$", 1),
+    ("42", r"\boxed{42}. The final answer is 43.", 0)])
 def test_math(answer, response, right):
     assert worth("math", response, answer=answer) == right
 

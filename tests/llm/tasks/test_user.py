@@ -82,6 +82,14 @@ def test_numbers_and_nulls_of_a_table():
     assert said.demonstration(said.train[0], np.random.default_rng(0)) == "so"
 
 
+# Turned red by: an empty cell beside a conversation; a number that is too large for a float.
+def test_empty_cells_and_large_numbers():
+    talk = [{"role": "user", "content": "Hi"}]
+    rows = [{"prompt": None, "messages": talk, "answer": "x"}, {"prompt": "Hi", "messages": None, "answer": 10**400}]
+    task = UserTask(rows)
+    assert {p.answer for p in [*task.train, *task.held_out]} == {"x", str(10**400)}
+
+
 # Turned red by: a number refused for its type, or left as a tensor, which no table can hold.
 @pytest.mark.parametrize("result", [1, 1.0, True, np.float32(1), np.bool_(True), np.array(1), torch.tensor(1.0),
                                     torch.tensor([1.0])], ids=repr)

@@ -9,10 +9,11 @@ import pytest
 
 import llm
 from llm.config import LanguageConfig
+from llm.policy.tokenizer import CharTokenizer
 from llm.tasks import make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.names import split_wrapper, wrapper_names
-from llm.tasks.task import Problem, Sampled, Task, is_held_out
+from llm.tasks.task import Problem, Sampled, Task, is_held_out, longest_prompt
 from llm.tasks.wrappers.hints import Hints
 from llm.tasks.wrappers.language import consistency, script_of
 from llm.tasks.wrappers.length import Length, relative
@@ -244,6 +245,7 @@ def test_consistency_is_the_share_of_letters():
     assert script_of("δγ+κε=") == "greek" and script_of("3+4=") == "common" and script_of("Привет, abc") == "cyrillic"
     assert consistency("αβ=", "αaαb12") == 0.5 and consistency("αβ=", "12+3") == 1 and consistency("12", "abc") == 1
     assert consistency("Wie geht es?", "gut") == 1 and consistency("αβ=", "ab") == 0
+    assert consistency("日本の首都は", "とうきょう、東京です") == 1 and consistency("日本の", "tokyo") == 0
     added, times = make_task("language,coef=0.2:two_scripts"), make_task("language,mode=times:two_scripts")
     problem = next(p for p in drawn(added, 20) if script_of(p.prompt) == "greek")
     latin = problem.answer.translate(str.maketrans("αβγδεζηθικ", "abcdefghij"))
@@ -256,6 +258,15 @@ def test_consistency_is_the_share_of_letters():
     whole = make_task("language,mode=times,strict=yes:two_scripts")
     problem = next(p for p in drawn(whole, 20) if script_of(p.prompt) == "greek")
     assert whole.rewards([problem] * 2, [mixed, problem.answer]) == [0, 1]
+
+
+# Turned red by: a file of prompts in one script that is refused; names of roles that count as the prompt's language.
+def test_the_language_of_a_conversation_is_that_of_its_last_turn(tmp_path):
+    talk = [{"role": role, "content": "Γεια"} for role in ("user", "assistant", "user")]
+    (tmp_path / "talk.jsonl").write_text("".join(json.dumps({
+        "messages": [*talk[:2], {"role": "user", "content": f"Ναι {i}"}], "answer": "ναι"}) + "\n" for i in range(12)))
+    task = make_task(f"language:{tmp_path}/talk.jsonl")
+    assert [x.parts["language"] for x in task.rewards(drawn(task) * 2, ["ναι", "yes"])] == [1, 0]
 
 
 # Turned red by: a form that only begins as the pattern says; a form of the task that is not used.
@@ -278,6 +289,17 @@ def test_a_hint_is_the_beginning_of_the_answer():
     problem = asked[0]
     rest = problem.of.answer[len(problem.hint):]
     assert task.rewards([problem] * 2, [rest, problem.of.answer]) == [1, 0]
+
+
+# Turned red by: one task of a mixture that is not looked at; a prompt with its hint that does not fit.
+def test_hints_of_a_mixture_and_their_length(tmp_path):
+    for text in ("hints:mix:steps+sort", "hints:mix:sort+steps"):
+        with pytest.raises(UserError, match="steps asks for more than an answer"):
+            make_task(text)
+    rows = [{"prompt": f"a{i:02}", "answer": "b" * 40} for i in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = make_task(f"hints:{tmp_path}/rows.jsonl")
+    assert longest_prompt(task, CharTokenizer("ab0123456789")) == 43
 
 
 # Turned red by: one clock for both languages; a fall at too little success; a language without prompts that falls.
