@@ -175,17 +175,20 @@ def check_engine(cfg: LanguageConfig, task: Task, model: Transformer, tokenizer:
 @torch.no_grad()
 def check_temperature(model: Transformer, prompts: Prompts, found: dict[str, Tensor], temperature: float, address: str
                       ) -> None:
-    """Raise UserError if a server gives log-probabilities before the temperature, as vLLM does by default.
+    """Raise UserError if a server gives log-probabilities at temperature 1 instead of `temperature`, as vLLM does by
+    default.
 
-    They would make wrong importance weights. The first response, to the first of `prompts`, is scored in both ways.
-    found: ids and logp `[B, T]`, and lengths `[B]`, of responses that were sampled with the weights of `model`.
+    They would give wrong importance weights. The first response, to the first of `prompts`, is scored at both
+    temperatures.
+    found: ids and logp `[B, T]`, and lengths `[B]`, of responses that were sampled with the weights of `model`, or with
+    those before its last update.
     """
     n = int(found["lengths"][0])
     ids, said = found["ids"][:1, :n].to(model.device), found["logp"][0, :n].to(model.device)
     of = torch.zeros(1, dtype=torch.long, device=model.device)
     after, before = (score(model, prompts, of, ids, temperature=t)[0][0] for t in (temperature, 1.0))
     if (said - before).abs().mean() < (said - after).abs().mean() - CLOSE:
-        raise UserError(f"the server at {address} gives log-probabilities before the temperature of {temperature:g}; "
+        raise UserError(f"the server at {address} gives log-probabilities at temperature 1, not {temperature:g}; "
                         "start it with --logprobs-mode processed_logprobs")
 
 
@@ -222,10 +225,10 @@ class Source:
                     problems = self.problems(len(problems)) if self.lag else problems
                 flight, found = self.flight, self.flight.wait()
                 self.flight = None
-                if not self.checked and isinstance(self.engine, Server) and flight.update == run.update:
+                if not self.checked and isinstance(self.engine, Server) and flight.update >= run.update - 1 >= -1:
                     prompts = prompts_of(flight.problems[:1], run.tokenizer, run.model, run.max_tokens)
                     check_temperature(run.model, prompts, found, run.config.temperature, self.engine.address)
-                self.checked = True
+                    self.checked = True
                 if self.lag and run.steps + run.steps_each < run.end:
                     self._begin(problems, samples)
         except EngineError:

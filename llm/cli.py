@@ -139,8 +139,8 @@ def export(argv: list[str]) -> int:
     if args.adapters:
         start = load_unmerged(args.directory)
         if base := save_adapters(args.folder, start.model, start.directory):
-            print(f"PEFT needs the base model as a checkpoint; type: spinup llm export {base} FOLDER, and write that "
-                  f"folder as base_model_name_or_path into {args.folder}/adapter_config.json")
+            print(f"PEFT needs the base model as a checkpoint: type `spinup llm export {base} FOLDER`, then set "
+                  f"base_model_name_or_path to FOLDER in {args.folder}/adapter_config.json")
     else:
         start = load_model(args.directory)
         save_pretrained(args.folder, start.model, start.tokenizer)

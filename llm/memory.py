@@ -133,7 +133,7 @@ def problems_at_once(policy: LanguagePolicy, prompts: Sequence[str | Messages], 
     each = CACHES * longest * model.shape.layers * 2 * model.shape.kv_heads * model.shape.head_size * 4 * samples
     usual, fitting = (max(1, min(most, len(prompts), int(x // each))) for x in (EVALUATED, free / 2))
     if fitting < usual:
-        print(f"little memory: responses to {fitting} problems at a time; with more memory, other ones are sampled",
+        print(f"little memory: {fitting} problems at a time; with more memory, the sampled responses would differ",
               file=sys.stderr)
     return min(usual, fitting)
 

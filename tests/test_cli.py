@@ -507,8 +507,9 @@ def test_code_in_a_folder_of_runs_is_found_in_every_setting(tmp_path, monkeypatc
     check_modules(run, {"task": ["a" * 300 + "\nAnswer:"], "system": "b" * 9000 + ":", "reward": "c" * 5000 + ":f"})
     check_modules(run, {"reward": "mine.py:f + 0.5*mine:f", "task": "reverse", "init": "runs/exp/exp_s1", "lr": 0.1})
     monkeypatch.chdir(run.parent)
-    with pytest.raises(UserError, match="is Python code in a folder of runs"):
-        check_modules(run, {"env": "evil:X-v0"})
+    for name in ("exp_s1", "other_s1"):
+        with pytest.raises(UserError, match="is Python code in a folder of runs, .*; copy the file to another folder"):
+            check_modules(run.with_name(name), {"env": "evil:X-v0"})
 
 
 # Turned red by: a seed or folders of the file that the grid replaces by the defaults; a value of a variable that is not

@@ -44,12 +44,12 @@ grpo_advantages = exercise.function("grpo_advantages", groups())
 rloo_advantages.extreme("Large advantages are clipped; return the values of the equation.",
                         reward=torch.tensor([[3000.0, -200.0, 50.0]]))
 for small in (4e-4, 4e-7):
-    grpo_advantages.extreme("You treat groups whose rewards differ little as equal, or you add a constant besides eps. "
+    grpo_advantages.extreme("You treat nearly equal rewards as equal, or you add a constant besides eps. "
                             "A threshold for the standard deviation depends on the unit of the reward; compare the "
                             "rewards themselves.",
                             reward=torch.tensor([[0.0, small, 0.0, 0.0]]), std=True, eps=0.0)
-grpo_advantages.extreme("You treat groups whose rewards differ little as equal. A relative threshold depends on the "
-                        "mean reward; compare the rewards themselves.",
+grpo_advantages.extreme("You treat nearly equal rewards as equal. A relative threshold depends on the mean reward; "
+                        "compare the rewards themselves.",
                         reward=torch.tensor([[1.0, 1 + 2**-17, 1.0, 1.0]]), std=True, eps=0.0)
 for std in (False, True):
     grpo_advantages.extreme("Large rewards or advantages are clipped; return the values of the equation.", std=std,

@@ -67,7 +67,7 @@ class Config(LanguageConfig):
     gamma: Unit = 1.0                # discount factor over the whole trial
     epochs: Count = 2                # passes over each batch; more rely on the clip alone (1-4)
     minibatches: Count = 4           # minibatches of whole trials, one gradient step each
-    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
+    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
     trials: Size = 1024              # test trials per row of the log; four times as many at the end
     layers: Depth = 2                # two layers can compare actions with their rewards
     lr: Positive = 2e-3              # peak learning rate (5e-4 to 5e-3)

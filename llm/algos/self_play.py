@@ -70,7 +70,7 @@ class Config(LanguageConfig):
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-16)
     lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-1)
     illegal_penalty: NonNegative = 0.5  # cost beyond a loss; 0: legality is useless in lost games
-    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
+    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 2e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
     entropy_coef: NonNegative = 0.03  # weight of the entropy bonus, for varied games

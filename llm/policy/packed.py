@@ -30,7 +30,7 @@ def worth_packing(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
 
 def work(shape: Shape, tokens: int, pairs: int) -> int:
     """Multiplications of a layer for some tokens, and for some pairs of a query and a key. A row with a whole group is
-    long, and each of its tokens is a query for all others."""
+    long, and its queries have many keys."""
     projections = 2 * (shape.heads + shape.kv_heads) * shape.head_size + 3 * shape.hidden
     return tokens * shape.width * projections + 2 * pairs * shape.heads * shape.head_size
 

@@ -162,7 +162,7 @@ class Match(Episode):
 class TicTacToe(BoardGame):
     """Tic-tac-toe in text. A to I are the squares of the first player, row by row; a to i those of the second."""
 
-    opening: Annotated[int, Range(2, 8)] = 5        # most random moves at the start; with fewer, none is held out
+    opening: Annotated[int, Range(1, 8)] = 5        # limit of random first moves; with 0, no game is held out
     name = "tictactoe"
 
 
@@ -170,7 +170,7 @@ class TicTacToe(BoardGame):
 class ConnectFour(BoardGame):
     """Connect Four in text. A to G are the columns of the first player; a to g those of the second."""
 
-    opening: Annotated[int, Range(2, 41)] = 12      # most random moves at the start; with fewer, none is held out
+    opening: Annotated[int, Range(2, 41)] = 12      # limit of random first moves; below 2, no game is held out
     name = "connect_four"
 
 

@@ -37,7 +37,7 @@ BLOCK = re.compile(r"```python[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 @dataclass
 class Code(Task):
-    """The answer to `f(1)=5,f(7)=23,f(4)=14,f(x)=` is 3*x+2, an expression. Tests also use numbers not in the prompt.
+    """The answer to `f(1)=5,f(4)=14,f(7)=23,f(x)=` is 3*x+2, an expression. Tests also use numbers not in the prompt.
 
     With `file`, the task has the problems of a JSONL file, for a model that was trained on text. Each line is an object
     with "prompt", "tests" (a list such as ["assert f(3) == 9"]) and, for a teacher, "answer". The program is the last

@@ -17,8 +17,8 @@ INSTRUCTION = "Work it out step by step, and close with a line that reads '#### 
 # A minus directly after a word or a bracket is a subtraction, not a sign.
 NUMBER = re.compile(r"(?:(?<![\w)])-)?\$?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)")
 # Context which shows that a number is part of a fraction or of a longer number.
-PART_OF_MORE = re.compile(r"\s*/\s*[0-9]|,[0-9]|\s*\}\s*\{|[eE][+-]?[0-9]|\^")
-AFTER_MORE, NEAR = re.compile(r"[0-9](?:\s*/\s*|,)$"), 8
+PART_OF_MORE = re.compile(r"\s*/\s*[0-9]|,[0-9]|\s*\}\s*\{|[eE][+-]?[0-9]|\^(?!\s*\{?\s*\\circ)")
+AFTER_MORE, NEAR = re.compile(r"[0-9](?:\s*/\s*|,|\s*\}\s*\{|[eE][+-]?|\^\{?)$"), 8
 
 
 def answer_in(text: str) -> Decimal | None:

@@ -44,6 +44,7 @@ class Mix(Task):
         if not np.isfinite(weights.sum()):
             raise UserError("--task mix: has a weight that is too large; write weights such as 0.7 and 0.3")
         self.mixed = [make_task(part["task"], reward) for part in found]
+        self.keeps_parts = reward is not None                             # else the tasks' rewards have other parts
         for task in self.mixed:
             if isinstance(task, Wrapper):
                 raise UserError(f"--task mix:{text}: a wrapper changes the rewards of the whole mixture; write it "
@@ -85,5 +86,4 @@ class Mix(Task):
                 scores = task.rewards([problems[k].data[1] for k in rows], [responses[k] for k in rows])
                 for k, score in zip(rows, scores, strict=True):
                     found[k] = score
-        alike = len({(*getattr(score, "parts", ()),) for score in found}) == 1          # else they have no columns
-        return found if alike else [float(score) for score in found]
+        return found if self.keeps_parts else [float(score) for score in found]

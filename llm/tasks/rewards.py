@@ -18,6 +18,7 @@ from spinup.errors import UserError
 SECONDS = 1             # limit for one step of math-verify, in seconds
 LONGEST = 20_000        # characters of a response that `math` reads, from its end
 TINY = 1e-6             # math-verify rounds differences to six places
+MARKED = re.compile(r"\$|\\boxed|\\\(|\\\[")           # LaTeX
 EXPONENT = re.compile(r"(?<![\w.])\d{1,20}(?:\.\d{1,20})?[eE][+-]?\d{1,2}(?!\w)")
 
 
@@ -29,8 +30,8 @@ def exact(prompt: str, response: str, *, answer: Any) -> float:
 def math(prompt: str, response: str, *, answer: Any) -> float:
     r"""Return 1 if the expression that the response gives is mathematically equal to the field `answer`; else 0.
 
-    `0.5` equals `\frac{1}{2}`, and `50%` equals both `50` and `0.5`. Numbers may differ by less than 1e-6, or by a
-    millionth if both are below 1e-6. The expression is the last one in `\boxed{...}` or after words such as "the final
+    `0.5` equals `\frac{1}{2}`, and `50%` equals both `50` and `0.5`. Numbers may differ by 1e-6, or by a relative
+    1e-6 if both are below 1e-6. The expression is the last one in `\boxed{...}` or after words such as "the final
     answer is", or else the last one. The library math-verify compares the two expressions. A comparison that takes too
     long gives 0. The time limit uses a signal, so the reward works only in the main thread. Raise UserError in
     another thread, without the library, or if the answer is not an expression.
@@ -56,8 +57,9 @@ def _said(response: str) -> list[Any]:
 
 
 def _written_out(text: str) -> str:
-    """Return a text with numbers such as 3e8, of which math-verify would read the 3, as 300000000."""
-    return EXPONENT.sub(lambda found: format(Decimal(found[0]), "f"), text)
+    """Return the text with 3e8 written as 300000000, because math-verify would read only the 3. In LaTeX, `e` is a
+    number."""
+    return text if MARKED.search(text) else EXPONENT.sub(lambda found: format(Decimal(found[0]), "f"), text)
 
 
 def _both_tiny_and_different(a: Any, b: Any) -> bool:
@@ -69,10 +71,11 @@ def _both_tiny_and_different(a: Any, b: Any) -> bool:
 
 
 def _number(expression: Any) -> complex | None:
-    """Return the value of an expression; None if it is not a number."""
+    """Return the value of an expression; None if it is not a number, or if its value takes too long to compute."""
+    from math_verify.utils import timeout
     try:
-        return complex(expression.evalf(15)) if expression.is_number else None
-    except (AttributeError, TypeError, ValueError, ArithmeticError):
+        return timeout(SECONDS)(lambda: complex(expression.evalf(15)))() if expression.is_number else None
+    except Exception:                                                     # also that of a time limit
         return None
 
 
@@ -81,7 +84,9 @@ def _expression_in(response: str) -> str | None:
     1/2 and 0.5, give the same text."""
     found = _said(response)
     value = _number(found[0]) if found else None
-    return None if not found else str(found[0]) if value is None else f"{value:.6g}"
+    if not found or value is None:
+        return str(found[0]) if found else None
+    return f"{value:.6g}" if abs(value) < TINY else f"{value:.6f}"        # as math-verify rounds
 
 
 def json(prompt: str, response: str, *, schema: Any = None) -> float:
@@ -132,9 +137,8 @@ def _math_verify() -> tuple[Any, Any]:
 @lru_cache(100_000)
 def _expression(answer: str) -> tuple[Any, ...]:
     """Parse an answer into expressions; () if it contains none."""
-    marked = "$" in answer or "\\boxed" in answer or "\\(" in answer or "\\[" in answer
-    plain = _written_out(answer)
-    return tuple(_math_verify()[0](plain if marked else f"${plain}$", parsing_timeout=SECONDS))
+    plain = _written_out(answer) if EXPONENT.fullmatch(answer) else answer
+    return tuple(_math_verify()[0](plain if MARKED.search(plain) else f"${plain}$", parsing_timeout=SECONDS))
 
 
 @lru_cache(10_000)

@@ -191,15 +191,16 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
     return found
 
 
-def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
+def longest_prompt(task: Task, tokenizer: Tokenizer, hinted: bool = False) -> int:
     """Return the length of the longest prompt, in tokens: of all listed problems, or else of eight random ones. Of a
-    mixture, it is the longest one of its tasks. A hint may have the length of the answer."""
-    listed, inner, hinted = [*task.train, *task.held_out], task, False
+    mixture, it is the longest one of its tasks. With hints, which `hinted` says of a task in a mixture, a prompt may be
+    longer by its answer."""
+    listed, inner = [*task.train, *task.held_out], task
     while isinstance(inner, Wrapped):
         inner, hinted = inner.task, hinted or getattr(inner, "changes_prompt", False)
     some = listed or problems_of(inner if hinted else task, 8, np.random.default_rng(0))
     found = [len(tokenizer.prompt(input_of(p))) + (len(tokenizer.encode(p.answer)) if hinted else 0) for p in some]
-    return max(found + [longest_prompt(part, tokenizer) for part in task.mixed])
+    return max(found + [longest_prompt(part, tokenizer, hinted) for part in task.mixed])
 
 
 def speech(task: Task | None) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Config(AtariConfig):
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 0.99               # discount of rewards: a goal n steps ahead counts gamma^n
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
+    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
     lr: Positive = 5e-4              # constant learning rate of policy and value functions
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, which keeps the policy random
     value_coef: NonNegative = 0.5    # weight of the two value losses

@@ -50,7 +50,7 @@ class Config(AtariConfig):
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
+    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
     clip_value: NonNegative = 0.0    # clip range of values around the old ones; 0 = no clipping
     lr: Positive = 3e-4              # initial learning rate (1e-4 to 4e-3)
     anneal: bool = True              # decay lr linearly to 0; else late updates undo good ones

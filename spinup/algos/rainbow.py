@@ -19,7 +19,7 @@ This noise replaces epsilon-greedy actions:
     eps^w_ij = f(eps_i) f(eps_j),  f(x) = sign(x) sqrt |x|                             (eq. 10, 11)
 
 Priorities are the KL losses. These settings turn the parts off: atoms 1, sigma 0, n_steps 1, and
-double, dueling and prioritised false. Without all six, Rainbow is vanilla DQN with another Adam.
+double, dueling and prioritised false. With none of them, it is vanilla DQN except Adam's epsilon.
 
 Differs from dqn.py by: a distribution of returns instead of its mean; the KL divergence instead of
 the Huber loss; noisy weights, sampled again for each action and gradient step; Adam's epsilon.

@@ -57,7 +57,7 @@ class Config(BaseConfig):
     minibatches: Count = 4           # minibatches of whole sequences, one step each (1-16)
     gamma: Unit = 0.99               # discount factor over the whole trial
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.3-0.99)
-    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
+    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 1e-2)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, for exploration early on

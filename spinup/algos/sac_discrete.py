@@ -130,7 +130,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         with torch.no_grad():
             q = policy.values(obs)                                        # [2, B, n]
         loss = -expectation(log_pi, soft_value(q, log_pi, alpha))         # eq. 12
-        if cfg.learn_alpha:                                   # eq. 11; the policy is constant in it
+        if cfg.learn_alpha:                                   # eq. 11; no gradient to the policy
             loss = loss + expectation(log_pi.detach(), temperature_loss(policy.log_alpha, log_pi,
                                                                         target_entropy))
         return loss.mean(), {"entropy": -expectation(log_pi, log_pi).detach().mean()}

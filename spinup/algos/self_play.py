@@ -69,7 +69,7 @@ class Config(BaseConfig):
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 1.0                # discount factor; below 1, earlier wins have a higher value
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # no gradient moves a ratio beyond 1 +- this (0.1-0.3)
+    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 3e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
     entropy_coef: NonNegative = 0.05  # weight of the entropy bonus, for varied games

@@ -51,7 +51,7 @@ class Trained:
 
     @property
     def counts_episodes(self) -> bool:
-        """Whether its rows have the columns that `learning` needs. Older runs of other libraries have not."""
+        """Whether its rows have the columns that `learning` needs. Older runs of other libraries lack them."""
         return {"episodes", "return_mean"} <= self.curves.progress.keys()
 
     def learning(self) -> tuple[np.ndarray, np.ndarray]:
@@ -176,8 +176,8 @@ def limits(here: dict[str, list[Trained]]) -> tuple[float, float]:
 
 
 def learning(run: Trained, here: dict[str, list[Trained]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return `Trained.learning` of a run, `[rows]` each; or its measure, if a run in its environment, `here`, has not
-    the columns for that. So all runs of a table are measured alike."""
+    """Return `Trained.learning` of a run, `[rows]` each; or its measure, if a run in its environment, `here`, lacks
+    the columns. So all runs of a table are measured alike."""
     return run.learning() if all(x.counts_episodes for runs in here.values() for x in runs) else run.curve()
 
 

@@ -84,7 +84,7 @@ def banded(axes: "Axes", xs: np.ndarray, measure: Callable[[Scores], np.ndarray]
 def on_grid(curves: Sequence[tuple[np.ndarray, np.ndarray]], between_these: tuple[float, float], steps: float
             ) -> np.ndarray:
     """Return normalised learning curves `[runs, POINTS]`, from 0 to `steps`, those of the longest run in the
-    environment. A run counts with its first value before it, and with its last value after it.
+    environment. A curve is constant before its first value and after its last value.
 
     curves: steps and values, `[rows]` each.
     """
@@ -107,7 +107,7 @@ def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str,
         axes.set(title="Sample efficiency", xlabel="steps, in % of the longest run", ylabel="IQM of training returns")
         axes.set_xlim(0, 100)
         return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training. "
-                       "A run has its first value before it, and keeps its last value")
+                       "A curve is constant before its first value and after its last value")
 
 
 def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these: tuple[float, float],

@@ -96,7 +96,7 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, gr
     fair = "No run is selected by its result."
     if failed:
         counts = "; ".join(f"{which}: {n}" for which, n in Counter(failed).items())
-        fair = (f"Runs that failed, and are left out: {counts}. The results of these algorithms are those of the "
+        fair = (f"Failed runs, which are left out: {counts}. The results of these algorithms are those of the "
                 "other runs, so they may be too high.")
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
@@ -118,7 +118,7 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
                      score(np.mean([np.mean(runs) for runs in found]))))
     page.table(rows)
     if any(len({*map(len, found)}) > 1 for found in each.values()):
-        page.text("Some environments have more runs than others, and weigh more in the IQM.")
+        page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([learning(run, groups[env]) for run in groups[env][label]],
                                        limits(groups[env]), longest(groups[env])) for env in envs] for label in each}
     page.pictures(pictures.intervals(f"iqm_{place}", each, looks), pictures.profiles(f"profiles_{place}", each, looks),
@@ -198,7 +198,7 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "
               f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes, "
               f"or of all if there are fewer. Steps to a result are the steps until the mean return of the last "
-              f"{RECENT} training episodes or more reaches it, averaged over the runs that reach it; the result has "
+              f"{RECENT} or more training episodes reaches it, averaged over the runs that reach it; the result has "
               f"the normalised score {SOLVED}. Sample efficiency uses the same mean. Both use R100 in an environment "
               f"where a run did not record its episodes. Seconds are those of training. "
               f"Peak memory is the maximum over the runs, including libraries.")

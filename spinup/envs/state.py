@@ -42,8 +42,7 @@ CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, Meth
 CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "window", "font", "model", "metadata",
                   "_np_random_seed", "_cached_spec", "_metadata", "render_mode", "_saved_kwargs", "_ezpickle_args",
                   "_ezpickle_kwargs"}
-# Those of them that may as well be names of a state, such as a window of past prices; then the object is of no package
-# that draws or simulates.
+# Names that may also belong to a state, such as a window of past prices. The object is then from no package in DRAWING.
 AMBIGUOUS, DRAWING = {"clock", "window", "model"}, {"pygame", "mujoco", "gymnasium", "glfw", "pyglet", "matplotlib"}
 
 
@@ -93,8 +92,9 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
 def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
     """Restore the output of `save_layer`. For `made` see `_restored`.
 
-    It fills arrays in place, because an array may share memory with an object that is not saved. A view of another part
-    of an array than in the saved state, such as another row of a table, is replaced, so that the table stays as it is.
+    It fills arrays in place, because an array may share memory with an object that is not saved. If a view shows
+    another part of its array than in the saved state, such as another row of a table, it is replaced. The table stays
+    unchanged.
     """
     if "state_dict" in saved and hasattr(type(layer), "load_state_dict"):
         layer.load_state_dict(_restored(saved["state_dict"], f"{type(layer).__name__}.state_dict()", {}))

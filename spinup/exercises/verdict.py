@@ -89,7 +89,7 @@ def static(entry: Entry, text: str) -> Verdict:
             return Verdict(False, "static", f"{name} now has the arguments ({', '.join(found[name])}); "
                            f"restore ({', '.join(arguments)})", where[name])
     if left and ("" in left or next(iter(found), "") in left):            # else a function may be complete
-        return Verdict(False, "static", STILL, next(iter(left.values())))
+        return Verdict(False, "static", STILL, left.get("", next(iter(left.values()))))
     said, line = tampering(text)
     if said:
         return Verdict(False, "static", said, line)

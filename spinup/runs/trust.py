@@ -13,10 +13,10 @@ PROSE = {"system", "template"}          # settings that name no code; neither do
 
 def check_modules(run: Path, settings: dict[str, Any]) -> None:
     """UserError if a setting of a run, such as its environment, task or reward, names Python code in its folder of
-    runs. Such a folder may come from anybody. Files directly in the current folder are allowed, unless it is a folder
-    of the run itself."""
+    runs. Such a folder may come from anybody. Files directly in the current folder are allowed, unless that folder
+    belongs to the run."""
     here, experiment = Path.cwd(), run.resolve().parent
-    own = experiment in here.parents or (here == experiment and run.name.startswith(f"{here.name}_s"))
+    own = here == experiment or experiment in here.parents
     for name, value in settings.items():
         for text in () if name in PROSE or (name == "task" and not isinstance(value, str)) else texts(value):
             for place in places(text):
@@ -24,7 +24,7 @@ def check_modules(run: Path, settings: dict[str, Any]) -> None:
                 files = [stem.with_name(f"{stem.name}.py"), stem] if stem.name else []   # a module, or a package
                 if any(os.path.exists(file) and inside(file, run) and (own or file.resolve().parent != here)
                        for file in files):                                # `exists` of a Path raises for long names
-                    advice = ("type the command in another folder, with a copy of the file there" if own else
+                    advice = ("copy the file to another folder, and type the command there" if own else
                               "move the file to the current folder, and train again with its new name")
                     raise UserError(f"the {name} {text} of {run} is Python code in a folder of runs, which is not "
                                     f"imported; {advice}")

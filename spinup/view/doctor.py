@@ -91,7 +91,7 @@ def packages() -> Line:
         import spinup.runs.run  # noqa: F401
     except (ImportError, OSError) as error:
         reason = str(error).splitlines()[0]
-        return "packages", "problem", (f"cannot be imported ({reason}); reinstall the package that it names, such as: "
+        return "packages", "problem", (f"cannot be imported ({reason}); reinstall the named package, for example: "
                                        "pip install --force-reinstall torch; see docs/start/install.md")
     return "packages", "ok", ", ".join(f"{name} {installed(name)}" for name in CORE)
 

@@ -89,6 +89,7 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
         return Grid(jobs, workers).run()
     from spinup.view import on_ray
     with on_ray.connected(ray):
+        on_ray.check(configs.values())
         return Grid(jobs, workers, on_ray.Task).run()
 
 

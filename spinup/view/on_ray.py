@@ -11,7 +11,7 @@ import logging
 import runpy
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spinup.errors import UserError
@@ -68,18 +68,30 @@ def run(words: list[str], directory: str, folder: str) -> tuple[int, str]:
     return 0, errors.getvalue()
 
 
+def reserved(config: RunConfig) -> dict[str, int]:
+    """Return the CPUs and GPUs that a run reserves, by Ray's names."""
+    return {"CPU": max(1, config.threads), "GPU": int(config.device.startswith("cuda"))}
+
+
+def check(configs: Iterable[RunConfig]) -> None:
+    """Check the runs of a grid against the cluster, which is connected. Print a warning if no machine has room for a
+    run. UserError for the number of a GPU, because Ray chooses the GPU of a run."""
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for config in configs:
+        if config.device.startswith("cuda:"):
+            raise UserError(f"with --ray, Ray chooses the GPU of a run; type --device cuda, not {config.device}")
+        wanted = reserved(config)
+        if not any(all(each.get(kind, 0) >= n for kind, n in wanted.items()) for each in machines):
+            print(f"no machine of Ray has {wanted['CPU']} CPUs{' and a GPU' * wanted['GPU']}, which each run reserves; "
+                  "the runs wait until one joins", file=sys.stderr)
+            return
+
+
 class Task:
     """A run that Ray trains, with the methods of `spinup.view.process.Process`."""
 
     def __init__(self, words: list[str], directory: Path, config: RunConfig):
-        gpus = int(config.device.startswith("cuda"))
-        how = {"num_cpus": max(1, config.threads), "num_gpus": gpus}
-        if config.device.startswith("cuda:"):
-            raise UserError(f"with --ray, Ray chooses the GPU of a run; type --device cuda, not {config.device}")
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else [{}]
-        if nodes != [{}] and not any(x.get("CPU", 0) >= how["num_cpus"] and x.get("GPU", 0) >= gpus for x in nodes):
-            raise UserError(f"no machine of Ray has {how['num_cpus']} CPUs{' and a GPU' * gpus}, which each run "
-                            f"reserves; choose {'another --device or ' * gpus}fewer --threads")
+        how = {f"num_{kind.lower()}s": n for kind, n in reserved(config).items()}
         self.task = run.options(**how).remote(words, str(directory), os.getcwd())
         self.code, self.said = None, ""
 

@@ -229,11 +229,13 @@ class Tuning:
         if not self.count(self.states.COMPLETE):
             self.say("no trial has a result; choose a longer --total-steps or other ranges")
             return
-        best, algorithm = self.study.best_trial, self.plan.algorithm.name
+        best, algorithm, file = self.study.best_trial, self.plan.algorithm.name, self.plan.folder / "best.toml"
         with self.plan.lock():                                            # an earlier process may not have written it
-            write_whole(self.plan.folder / "best.toml", self.best_toml().encode())
+            self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)
+            if not file.exists() or f" trial_{best.number} of" not in file.read_text(encoding="utf-8"):
+                write_whole(file, self.best_toml().encode())
         self.say(f"best: trial_{best.number}, {number(best.value)}   {in_words(best.user_attrs['flags'])}")
-        self.say(f"  spinup {algorithm} --config {quoted(describe(self.plan.folder / 'best.toml'))} --seed 1")
+        self.say(f"  spinup {algorithm} --config {quoted(describe(file))} --seed 1")
 
     def progress(self) -> str:
         """Describe the progress, such as `3/20 trials   2 min 10 s left`."""

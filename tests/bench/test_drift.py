@@ -66,6 +66,12 @@ def test_tokens_are_those_of_the_games_to_learn_from(trained, tmp_path, monkeypa
     assert not lines["testbed: nats from the closed form to weighted imitation"].met
 
 
+# Turned red by: the first row above a success in place of the line between the rows.
+def test_tokens_until_a_success():
+    curve = {"tokens": [10.0, 20.0, 30.0], "held_out_accuracy": [0.5, 0.7, 0.9]}
+    assert [drift.until(curve, x) for x in (0.4, 0.6, 0.9, 0.95)] == pytest.approx([10, 15, 30, 30])
+
+
 # Turned red by: other data for one of the methods; other seeds.
 def test_fixed_methods_learn_from_the_same_responses(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.001)

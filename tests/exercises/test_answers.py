@@ -77,7 +77,7 @@ WRONG = [
     ("4_3_dpo", {"(logp - logp_ref.detach())": "(logp - logp_ref.detach()).clamp(-9, 9)"},
      "You clip the log ratio"),
     ("4_4_group_advantages", {"equal = reward.amax(1, keepdim=True) == reward.amin(1, keepdim=True)":
-                              "equal = deviation < 1e-3"}, "differ little as equal"),
+                              "equal = deviation < 1e-3"}, "nearly equal rewards as equal"),
     ("4_4_group_advantages", {"torch.where(equal, 0.0, adv)": "torch.where(equal, 0.0, adv.clamp(-10, 10))"},
      "are clipped"),
     ("5_1_autoreset", {"    return obs[kept]": "    obs, act, rew, next_obs, terminated, kept = (x.transpose(0, 1) for "

@@ -408,7 +408,7 @@ def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path
 
 # Turned red by: former names of columns, in a run or on the command line, that are no longer read.
 def test_former_names_of_columns_are_read(run, cli, tmp_path):
-    older = shutil.copytree(run, tmp_path / "older")
+    older = shutil.copytree(run, tmp_path / "other" / "older")
     rows = (older / "progress.csv").read_text()
     (older / "progress.csv").write_text(rows.replace("kl_to_initial", "kl_to_start"))
     done = cli("plot", older, "--value", "kl_to_start", "--out", "z.png")

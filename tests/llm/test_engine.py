@@ -147,7 +147,7 @@ def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
 def test_log_probabilities_before_the_temperature_are_refused(settings, server):
     llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
     server.raw = True
-    with pytest.raises(UserError, match="before the temperature of 0.5; start it with --logprobs-mode processed"):
+    with pytest.raises(UserError, match="at temperature 1, not 0.5; start it with --logprobs-mode processed_logprobs"):
         llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
 
 

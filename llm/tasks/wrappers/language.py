@@ -16,7 +16,7 @@ from llm.tasks.wrappers.format import Bonus
 from spinup.errors import UserError
 
 NO_LETTERS = "common"   # script of a text without letters
-JAPANESE = {"hiragana", "katakana", "katakana-hiragana"}
+JAPANESE = {"hiragana", "katakana", "katakana-hiragana", "ideographic"}
 
 
 def scripts(text: str) -> Counter[str]:

@@ -60,7 +60,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("DRIFT minus imitation of successes", "", gain, f">= {GAIN:g}", gain >= GAIN),
         Line("DRIFT as a share of REINFORCE", "", share, f">= {SHARE:g}", share >= SHARE),
         Line("tokens of DRIFT as a share of those of REINFORCE", "", cost, "<= 1/3", cost <= TOKENS),
-        Line("tokens of DRIFT as a share of those of REINFORCE up to the success of DRIFT", "", same / mean(level)),
+        Line("tokens of DRIFT as a share of those of REINFORCE, at equal success", "", same / mean(level)),
         Line("testbed: nats from the closed form to weighted imitation", "", distance, f"< {NEAR:g}", distance < NEAR)]
 
     def draw(figure: Any) -> None:
@@ -110,7 +110,7 @@ def at(folder: Path, tokens: float) -> float:
 
 
 def until(curve: dict[str, list[float]], success: float) -> float:
-    """Return the tokens after which a curve first reaches a success, interpolated; its last ones if it never does."""
+    """Return the tokens after which a curve first reaches a success rate, interpolated; all if it never does."""
     tokens, reached = curve["tokens"], curve["held_out_accuracy"]
     i = next((i for i, x in enumerate(reached) if x >= success), len(reached) - 1)
     return float(np.interp(success, reached[i - 1:i + 1], tokens[i - 1:i + 1])) if i else tokens[0]

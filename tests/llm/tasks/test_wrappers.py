@@ -245,7 +245,7 @@ def test_consistency_is_the_share_of_letters():
     assert script_of("δγ+κε=") == "greek" and script_of("3+4=") == "common" and script_of("Привет, abc") == "cyrillic"
     assert consistency("αβ=", "αaαb12") == 0.5 and consistency("αβ=", "12+3") == 1 and consistency("12", "abc") == 1
     assert consistency("Wie geht es?", "gut") == 1 and consistency("αβ=", "ab") == 0
-    assert consistency("日本の首都は", "とうきょう、東京です") == 1 and consistency("日本の", "tokyo") == 0
+    assert consistency("日本の首都は", "とうきょう、東京の人々です") == 1 and consistency("日本の", "tokyo") == 0
     added, times = make_task("language,coef=0.2:two_scripts"), make_task("language,mode=times:two_scripts")
     problem = next(p for p in drawn(added, 20) if script_of(p.prompt) == "greek")
     latin = problem.answer.translate(str.maketrans("αβγδεζηθικ", "abcdefghij"))
