@@ -78,6 +78,9 @@ WRONG = [
      "You clip the log ratio"),
     ("4_4_group_advantages", {"equal = reward.amax(1, keepdim=True) == reward.amin(1, keepdim=True)":
                               "equal = deviation < 1e-3"}, "nearly equal rewards as equal"),
+    ("4_4_group_advantages", {"equal = reward.amax(1, keepdim=True) == reward.amin(1, keepdim=True)":
+                              "equal = torch.isclose(reward.amax(1, keepdim=True), reward.amin(1, keepdim=True))"},
+     "A relative threshold depends on the mean reward"),
     ("4_4_group_advantages", {"torch.where(equal, 0.0, adv)": "torch.where(equal, 0.0, adv.clamp(-10, 10))"},
      "are clipped"),
     ("5_1_autoreset", {"    return obs[kept]": "    obs, act, rew, next_obs, terminated, kept = (x.transpose(0, 1) for "
