@@ -277,7 +277,7 @@ def test_the_equations_are_the_classic_ones(function, tmp_path, monkeypatch):
     ({"games": 4, "rivals": 3}, "--games 4 gives 3 opponents less than one game in each seat; choose --games of at le"),
     ({"minibatches": 17}, "--minibatches 17 is more than --games 16; choose at most 16"),
     ({"max_tokens": 4}, "a game of tictactoe has up to 10 tokens; leave out --max-tokens 4"),
-    ({"task": "tictactoe:opening=9"}, "in the task tictactoe, opening must be from 0 to 8, not 9")])
+    ({"task": "tictactoe:opening=9"}, "in the task tictactoe, opening must be from 1 to 8, not 9")])
 def test_what_does_not_fit_is_refused_in_a_sentence(settings, words, tmp_path):
     with pytest.raises(UserError, match=words):
         llm.self_play(**TINY | settings, log_dir=str(tmp_path / "runs"))
