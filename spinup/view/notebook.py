@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BUDGETS = ("ci", "cpu", "gpu")
 Sizes = TypeVar("Sizes")
 
 
