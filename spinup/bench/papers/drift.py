@@ -5,7 +5,6 @@ from the same 16,000 games of the initial policy. Best-of-n and REINFORCE sample
 compared by success in held-out games and by the tokens of the games that they learned from.
 """
 import importlib
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 import torch
 
 from spinup.algos.vpg import policy_gradient
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, accuracy, run
+from spinup.bench.process import in_turn
 from spinup.registry import find
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
@@ -23,7 +22,6 @@ from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 TASK = "guess"
-PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
 GAIN, SHARE, TOKENS, NEAR = 0.10, 0.9, 1 / 3, 0.01
 DATA = ("--data", "16000", "--samples", "16", "--total-steps", "400", "--lr", "2e-3")
 NEW = ("--prompts", "32", "--samples", "8")
@@ -87,11 +85,6 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 def trained(kind: str, seed: int, log_dir: Path) -> Path:
     """Return the folder of a finished run of this kind."""
     return run(KINDS[kind][0], TASK, seed, log_dir, *KINDS[kind][1], *START, "--threads", "1", label=kind)
-
-
-def accuracy(folder: Path) -> float:
-    """Share of games that a policy wins, sampled, on held-out problems."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
 
 
 def sampled(folder: Path) -> list[float]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.papers.paper import Line, Paper, columns, run
 from spinup.bench.process import in_turn, spinup
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
+CURVES = "steps", "held_out_accuracy", "reward_hint_latin", "reward_hint_greek", "held_out_reward_language"
 PROBLEMS = 500                          # held-out Greek prompts of an evaluation, with eight responses each
 POINTS, CONSISTENT = 0.10, 0.95
 SETTINGS = ("--threads", "1", "--total-steps", "600", "--layers", "2", "--sft-accuracy", "0.85")
@@ -63,7 +64,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.legend(fontsize="small", loc="lower right")
 
     raw = {"right": right, "greek": greek, "seeds": list(seeds),
-           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+           "curves": {kind: [columns(folder, *CURVES) for folder in found] for kind, found in of.items()}}
     return Paper("Hints for a rare language (after LANG 2026)", lines, draw, raw), folders
 
 
@@ -72,10 +73,3 @@ def in_greek(folder: Path, rule: str) -> float:
     task = f"two_scripts:script=greek,rule={rule}"
     return json.loads(spinup("llm", "eval", str(folder), "--task", task, "--episodes", str(PROBLEMS),
                              "--json"))["held_out_accuracy"]
-
-
-def curve(folder: Path) -> dict[str, list[float]]:
-    """Columns of a run's log: its curve, and the hints of each language."""
-    progress = read_progress(folder)
-    return {name: progress[name] for name in ("steps", "held_out_accuracy", "reward_hint_latin", "reward_hint_greek",
-                                              "held_out_reward_language") if name in progress}

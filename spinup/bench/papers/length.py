@@ -2,17 +2,16 @@
 of right answers, relative to their group. The task is a sum with a scratchpad, whose teacher writes superfluous steps.
 As in both papers, the penalty begins after training without it. A moderate coefficient shortens responses at the same
 accuracy; a large one makes the policy drop necessary steps."""
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, accuracy, columns, run
+from spinup.bench.process import in_turn
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
-PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
+CURVES = "steps", "length", "held_out_accuracy", "reward_coef"
 FEWER, LOST, COLLAPSED = 0.40, 0.01, 0.5
 TASK = "scratchpad:repeats=6"
 TRAINED = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--sft-accuracy", "0.5")
@@ -66,22 +65,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         left.legend(fontsize="small")
 
     raw = {"initial": begun, "accuracy": reached, "tokens": tokens, "seeds": list(seeds),
-           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+           "curves": {kind: [columns(folder, *CURVES) for folder in found] for kind, found in of.items()}}
     return Paper("Length control (Kimi k1.5 2025; A-DLP 2025)", lines, draw, raw), [*trained.values(), *folders]
-
-
-def accuracy(folder: Path) -> float:
-    """Share of correct sampled responses of a policy on held-out problems."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
 
 
 def last_length(folder: Path) -> float:
     """Mean tokens of a response in the last update of a run."""
     return read_progress(folder)["length"][-1]
-
-
-def curve(folder: Path) -> dict[str, list[float]]:
-    """Columns of a run's log that the figure shows."""
-    progress = read_progress(folder)
-    return {name: progress[name] for name in ("steps", "length", "held_out_accuracy", "reward_coef")
-            if name in progress}

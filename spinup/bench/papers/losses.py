@@ -2,18 +2,17 @@
 (arXiv:2506.13585) and SAPO (arXiv:2511.20347). Every batch is used for four gradient steps, because at the first step
 all ratios are 1 and the losses have the same gradient. If SmolLM2-135M is on this machine, a second table has equal
 numbers of updates of that model for these and three more methods."""
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, accuracy, columns, run
+from spinup.bench.process import in_turn
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
-PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
+CURVES = ("steps", "held_out_accuracy", "held_out_reward", "entropy", "kl", "clip_fraction", "ratio_min", "ratio_max")
 AS_GRPO, BELOW = 0.02, 0.1              # differences that count as equal: noise of evaluation and seeds; with SmolLM2
 TASKS = "reverse", "countdown"
 SMALL = ("--threads", "1", "--total-steps", "300", "--lr", "3e-4", "--warmup", "10")
@@ -73,8 +72,9 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     raw = {"accuracy": {task: {method: [reached[task, method, seed] for seed in seeds] for method in METHODS}
                         for task in TASKS}, SENTENCE: last, "seeds": list(seeds),
-           "curves": {task: {method: [curve(trained[task, method, seed]) for seed in seeds] for method in METHODS}
-                      for task in TASKS} | {SENTENCE: {method: curve(folder) for method, folder in sentences.items()}}}
+           "curves": {task: {method: [columns(trained[task, method, seed], *CURVES) for seed in seeds]
+                             for method in METHODS} for task in TASKS}
+           | {SENTENCE: {method: columns(folder, *CURVES) for method, folder in sentences.items()}}}
     return Paper("Losses of the probability ratio: GRPO, GSPO, CISPO, SAPO", lines, draw, raw), [*trained.values()]
 
 
@@ -100,19 +100,7 @@ def real(seed: int, log_dir: Path) -> dict[str, Path]:
     return found
 
 
-def accuracy(folder: Path) -> float:
-    """Share of correct sampled responses to held-out problems that the log did not use."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
-
-
 def final(folder: Path) -> dict[str, float]:
     """The last held-out numbers of a run's log."""
     progress = read_progress(folder)
     return {name: progress[name][-1] for name in ("held_out_accuracy", "held_out_greedy", "held_out_reward")}
-
-
-def curve(folder: Path) -> dict[str, list[float]]:
-    """Columns of a run's log that show how a loss acts."""
-    progress = read_progress(folder)
-    return {name: progress[name] for name in ("steps", "held_out_accuracy", "held_out_reward", "entropy", "kl",
-                                              "clip_fraction", "ratio_min", "ratio_max")}

@@ -13,9 +13,12 @@ from spinup.registry import find
 from spinup.runs.files import read_json, write_whole
 from spinup.runs.flags import from_flags
 from spinup.runs.folders import HOW, check_same, finished
+from spinup.runs.log import read_progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+PROBLEMS = 500          # of an evaluation of a language model
 
 
 def find_papers() -> dict[str, str]:
@@ -79,6 +82,18 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
 def e100(folder: Path) -> float:
     """Mean return of a run's policy, deterministic, in a hundred new episodes."""
     return json.loads(spinup("eval", str(folder), "--json"))["mean"]
+
+
+def accuracy(folder: Path, which: str = "held_out_accuracy") -> float:
+    """Share of correct responses of a policy to `PROBLEMS` held-out problems that its log did not use, eight for each;
+    `held_out_greedy`: of its most likely responses."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))[which]
+
+
+def columns(folder: Path, *names: str) -> dict[str, list[float]]:
+    """Columns of a run's log, of those that it has."""
+    progress = read_progress(folder)
+    return {name: progress[name] for name in names if name in progress}
 
 
 def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path | None) -> int:

@@ -1,21 +1,20 @@
 """Q-learning on tokens (Snell et al. 2022, arXiv:2206.11871): a language model learns from fixed responses with
 rewards. ILQL is compared with rejection sampling and with the target of DQN, all on the same 20,000 responses of the
 initial policy. Beside it is the curve of DQN on CartPole, whose target network and TD target ILQL shares."""
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, e100, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, accuracy, columns, e100, run
+from spinup.bench.process import in_turn
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 ENV, TASK = "CartPole-v1", "reverse"
-PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
+CURVES = "steps", "held_out_accuracy", "held_out_greedy", "reward"
 REACH, BALANCED, MINUTES = 0.70, 475.0, 10
 DATA = ("--data", "20000", "--samples", "1", "--threads", "1")
 KINDS = {                               # name: method, its settings, colour, words
@@ -63,16 +62,5 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         right.legend()
 
     raw = {"returns": returns, "initial": begun, "initial_greedy": certain, "accuracy": reached, "seeds": list(seeds),
-           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+           "curves": {kind: [columns(folder, *CURVES) for folder in found] for kind, found in of.items()}}
     return Paper("Q-learning on tokens (Snell et al. 2022)", lines, draw, raw), folders + classic
-
-
-def accuracy(folder: Path, which: str = "held_out_accuracy") -> float:
-    """Share of correct responses of a policy, sampled or greedy, on held-out problems that its log did not use."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))[which]
-
-
-def curve(folder: Path) -> dict[str, list[float]]:
-    """Steps and held-out accuracies of a run, from its log."""
-    progress = read_progress(folder)
-    return {name: progress[name] for name in ("steps", "held_out_accuracy", "held_out_greedy", "reward")}

@@ -2,18 +2,16 @@
 each group, without labels, on the held-out prompts of addition modulo 23. It starts from two policies that imitated a
 teacher with random mistakes. With mistakes in 40 % of the demonstrations, the majority is right; with mistakes in 80 %,
 it often is not."""
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.papers.paper import Line, Paper, accuracy, columns, run
 from spinup.bench.process import in_turn, spinup
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
-PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
 REACH, SECONDS = 0.95, 60
 WHY = "the most common answer is right for only"                          # the sentence of `spinup llm diagnose`
 SETTINGS = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--samples", "16")
@@ -73,16 +71,6 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         panels[0].legend(fontsize="small", loc="lower right")
 
     raw = {"initial": begun, "greedy": greedy, "accuracy": reached, "seconds": seconds, "told": told,
-           "seeds": list(seeds), "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+           "seeds": list(seeds), "curves": {kind: [columns(folder, "steps", *CURVES, "reward_agreement")
+                                                   for folder in found] for kind, found in of.items()}}
     return Paper("Test-time reinforcement learning (Zuo et al. 2025)", lines, draw, raw), list(folders.values())
-
-
-def accuracy(folder: Path, which: str = "held_out_accuracy") -> float:
-    """Share of correct responses of a policy on held-out problems, sampled or most likely ones."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))[which]
-
-
-def curve(folder: Path) -> dict[str, list[float]]:
-    """Columns of a run's log that the figure shows."""
-    progress = read_progress(folder)
-    return {name: progress[name] for name in ("steps", *CURVES, "reward_agreement") if name in progress}
