@@ -225,7 +225,7 @@ class Source:
                     problems = self.problems(len(problems)) if self.lag else problems
                 flight, found = self.flight, self.flight.wait()
                 self.flight = None
-                if not self.checked and isinstance(self.engine, Server) and flight.update >= run.update - 1 >= -1:
+                if not self.checked and isinstance(self.engine, Server) and flight.update >= max(0, run.update - 1):
                     prompts = prompts_of(flight.problems[:1], run.tokenizer, run.model, run.max_tokens)
                     check_temperature(run.model, prompts, found, run.config.temperature, self.engine.address)
                     self.checked = True
