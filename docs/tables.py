@@ -3,9 +3,9 @@
 A page has <!-- results: NAME --> and <!-- /results --> around a table of benchmarks/README.md, NAME being that of its
 marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
 the table of what each method of `llm` imports from classic algorithms. <!-- gpu --> and <!-- /gpu --> enclose the
-table of the raw files in benchmarks/gpu, or a sentence without them. <!-- shelf --> and <!-- /shelf --> enclose the
-trained policies that come with the package, and <!-- suites --> and <!-- /suites --> that of the suites. A test fails
-where a page differs.
+table of the raw files in benchmarks/gpu, or a sentence without them. <!-- zoo --> and <!-- /zoo --> enclose the
+table of the raw files benchmarks/zoo_*.json, <!-- shelf --> and <!-- /shelf --> that of the trained policies that come
+with the package, and <!-- suites --> and <!-- /suites --> that of the suites. A test fails where a page differs.
 """
 import ast
 import json
@@ -13,14 +13,17 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from spinup.bench.suite import suites
 from spinup.registry import algorithms
 from spinup.runs.display import number
 from spinup.view.shelf import listed
+from spinup.view.statistics import difference_interval, mean_interval
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
-LISTED = re.compile(r"(<!-- (pairs|gpu|suites|shelf) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+LISTED = re.compile(r"(<!-- (pairs|gpu|suites|shelf|zoo) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -39,7 +42,8 @@ def fill(page: str, benchmarks: str) -> str:
         if "|" not in text:
             raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
-    lists = {"pairs": pairs, "gpu": measured_on_gpus, "suites": all_suites, "shelf": on_the_shelf}
+    lists = {"pairs": pairs, "gpu": measured_on_gpus, "suites": all_suites, "shelf": on_the_shelf,
+             "zoo": beside_the_zoo}
     page = LISTED.sub(lambda place: f"{place[1]}\n{lists[place[2]]()}\n\n{place[3]}", page)
     return PLACE.sub(filled, page)
 
@@ -59,6 +63,29 @@ def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
             rows.append(f"| {part['part']} | {line['what']} | {value} | {least} | {met} | {part['device']} | "
                         f"`{part['commit']}` |")
     return "\n".join(rows)
+
+
+def beside_the_zoo() -> str:
+    """The table of returns beside stable-baselines3 with the settings of RL Baselines3 Zoo."""
+    rows = ["| | environment | steps | seeds | E100 (95 % interval) | R100 (95 % interval) | "
+            "seeds of stable-baselines3 | its E100 | its R100 | difference of E100 | goal |", "|" + "---|" * 11]
+    for path in sorted((DOCS / "benchmarks").glob("zoo_*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        ours, theirs = [[cell["E100"]["seeds"], cell["R100"]["seeds"]] for cell in (found, found["peer"])]
+        wide = difference_interval(ours[0], theirs[0])
+        rows.append("| " + " | ".join([
+            path.stem.split("_")[1], found["settings"]["env"], f"{found['steps']:,}", f"{len(ours[0])}",
+            with_interval(ours[0], mean_interval(ours[0]), "**"), with_interval(ours[1], mean_interval(ours[1])),
+            f"{len(theirs[0])}", *(with_interval(values, mean_interval(values)) for values in theirs),
+            with_interval([np.mean(ours[0]) - np.mean(theirs[0])], wide), "met" if found["met"] else "missed"]) + " |")
+    return "\n".join(rows)
+
+
+def with_interval(values: list[float], between: tuple[float, float], mark: str = "") -> str:
+    """The mean of some values and an interval, with one decimal below 1,000 and none from there on."""
+    mean, low, high = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:,.1f}".removesuffix(".0")
+                       for x in (np.mean(values), *between))
+    return f"{mark}{mean}{mark} ({low} to {high})"
 
 
 def all_suites() -> str:

@@ -17,7 +17,7 @@ from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
 from spinup.view.grid import safe
-from spinup.view.statistics import in_words, interval
+from spinup.view.statistics import difference_interval, in_words, interval
 
 # (algorithm, environment) -> {measure: promised mean over seeds}
 GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300},
@@ -87,6 +87,12 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     if peers:
         result["peer"] = summary(f"{REFERENCES[against]}: ", peers)
         goal = {"E100": result["peer"]["E100"]["mean"]}
+        values = result["E100"]["seeds"], result["peer"]["E100"]["seeds"]
+        result["difference"] = {"mean": float(np.mean(values[0]) - np.mean(values[1])),
+                                "interval": difference_interval(*values)}
+        between = result["difference"]["interval"]
+        print(f"E100 minus that of {REFERENCES[against]}: {result['difference']['mean']:.1f}",
+              f"(95 % interval {between[0]:.1f} to {between[1]:.1f})" if between else "")
     result["goal"] = goal
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
     for measure, least in goal.items():

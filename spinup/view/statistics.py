@@ -32,6 +32,22 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95,
     return (float(low), float(high)) if values.ndim == 1 else (low, high)
 
 
+def difference_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
+    """Welch's 95 % confidence interval of the difference of two means (Welch, 1947), whose groups may have unequal
+    variances; None if a group has fewer than ENOUGH values."""
+    from scipy.special import stdtrit  # as above
+    if min(len(ours), len(theirs)) < ENOUGH:
+        return None
+    groups = [np.asarray(values, np.float64) for values in (ours, theirs)]
+    squares = [values.var(ddof=1) / len(values) for values in groups]     # squared standard errors of the means
+    centre, total = groups[0].mean() - groups[1].mean(), sum(squares)
+    if not total:
+        return float(centre), float(centre)
+    freedom = total ** 2 / sum(square ** 2 / (len(values) - 1) for square, values in zip(squares, groups, strict=True))
+    reach = stdtrit(freedom, 0.975) * total ** 0.5
+    return float(centre - reach), float(centre + reach)
+
+
 def interval(values: Sequence[float], within: tuple[float, float] = ANYWHERE) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of the mean for display; None for fewer than ENOUGH values."""
     return mean_interval(values, within=within) if len(values) >= ENOUGH else None

@@ -469,6 +469,8 @@ def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, h
     assert result["command"].endswith("--seeds 1 --preset none --total-steps 1100 --against sb3")
     assert result["settings"]["lr"] == 1e-3 and result["settings"]["total_steps"] == 1100
     assert result["goal"] == {"E100": result["peer"]["E100"]["mean"]}
+    between = {"mean": result["E100"]["mean"] - result["peer"]["E100"]["mean"], "interval": None}
+    assert result["difference"] == between                                # one seed has no interval
     assert code == (0 if result["E100"]["mean"] >= result["goal"]["E100"] else 1)
     peer = json.loads((tmp_path / "raw.json").read_text())["peers"][0]
     assert peer["steps"] == 2048 and result["steps"] == 1024              # the peer ends its first batch

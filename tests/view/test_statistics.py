@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from spinup.view.statistics import in_words, interval, mean_interval, range_of
+from spinup.view.statistics import difference_interval, in_words, interval, mean_interval, range_of
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 40])
@@ -12,6 +12,15 @@ def test_agrees_with_scipy(n, confidence):
     values = np.random.default_rng(n).exponential(100, n)
     peer = stats.ttest_1samp(values, 0).confidence_interval(confidence)
     assert mean_interval(values, confidence) == pytest.approx(tuple(peer))
+
+
+@pytest.mark.parametrize("sizes", [(10, 3), (3, 4)])
+def test_the_interval_of_a_difference_agrees_with_scipy(sizes):
+    ours, theirs = (np.random.default_rng(n).exponential(scale, n) for n, scale in zip(sizes, (100, 7), strict=True))
+    peer = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    assert difference_interval(ours, theirs) == pytest.approx(tuple(peer))
+    assert difference_interval(ours[:2], theirs) is difference_interval(ours, theirs[:2]) is None
+    assert difference_interval([5, 5, 5], [2, 2, 2]) == (3, 3)
 
 
 # Turned red by: a percentile bootstrap, whose share is .75 for three and .84 for five; the normal's 1.96 for t.
