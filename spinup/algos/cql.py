@@ -87,6 +87,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return loss.mean(), {"error": (q - q_target).detach().abs().mean(), "q": q.detach().mean(),
                              "penalty": penalty.detach().mean()}
 
+    # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     minimize = optimizer.minimizer(loss)
     with run:
         run.keep(policy=policy, target=target, optimizer=optimizer, stats=stats)

@@ -21,7 +21,8 @@ it uses neither rewards nor episode ends and only seeks novelty (the large-scale
 Use it for rewards that a random policy does not find. It fails in front of a noisy television: no
 network that predicts pixels ever learns the noise. `inverse` watches it far less. `rnd` does too,
 but not reliably.
-Differs from ppo.py by: the intrinsic reward, and a second value function for this reward.
+Differs from ppo.py by: the intrinsic reward, and a second value function for this reward. It has
+no target_kl, no clipped values, no annealing and no normalised observations for the policy.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,6 +208,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                    next_obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return surprise.loss(obs, act, next_obs).mean(), {}
 
+    # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     minimize, learn = optimizer.minimizer(loss), learner.minimizer(bonus_loss)
     with run:
         env.reset()

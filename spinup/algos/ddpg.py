@@ -11,7 +11,8 @@ from a replay buffer. The targets use copies mu' and Q', which slowly follow mu 
 The actor selects actions whose value Q overestimates. td3.py and sac.py reduce this weakness.
 
 Differs from dqn.py by: an actor in place of the maximum; Gaussian noise on actions in place of
-random actions; target networks that move at every gradient step; the squared error.
+random actions (the paper's noise is correlated in time); target networks that move at every
+gradient step; the squared error.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             next_value = target.values(next_obs, next_act)[0]             # [B]
             q_target = td_target(rew, cfg.gamma, terminated, next_value)  # [B]
         q = policy.values(obs, act)                                       # [1, B]
+        # The mean over the batch, and the sum over the critics.
         return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -108,6 +110,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
         return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
+    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
@@ -123,7 +126,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
-                policy.observe(obs)
+                policy.observe(obs)                           # statistics of --normalise-obs
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:

@@ -11,8 +11,8 @@ Four optional improvements:
     double       y uses Q'(s', argmax_a' Q(s', a')): one network chooses, the other evaluates
                  (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4)
     dueling      Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)
-    n_steps      y = r_1 + gamma r_2 + ... + gamma^n max Q'(s_n+1, .): rewards spread n times as
-                 fast (Sutton 1988)
+    n_steps      y = r_1 + ... + gamma^(n-1) r_n + gamma^n (1 - terminated) max_a' Q'(s', a'), with
+                 s' n steps later: rewards spread n times as fast (Sutton 1988)
     prioritised  transitions with large errors are sampled more often, and get smaller weights
                  (Schaul et al. 2016, arXiv:1511.05952)
 
@@ -86,8 +86,8 @@ def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Te
 
 
 def importance_weights(probability: np.ndarray, size: int, beta: float) -> np.ndarray:
-    """Weights (size x probability)^-beta, `[B]`, divided by the largest (Schaul et al. 2016, sec.
-    3.4). With beta = 1, a transition that is sampled k times as often has 1/k of the weight."""
+    """Weights (size x probability)^-beta, `[B]`, divided by the largest of the batch (Schaul et al.
+    2016, sec. 3.4). With beta = 1, twice the probability gives half the weight."""
     weights = (size * probability) ** -beta
     return (weights / weights.max()).astype(np.float32)
 
@@ -125,6 +125,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         error = (q - q_target).detach().abs()
         return loss.mean(), {"errors": error, "error": error.mean(), "q": q.detach().mean()}
 
+    # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     minimize = optimizer.minimizer(loss)
     with run:
         env.reset()
@@ -142,7 +143,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]
                 replay.add(obs, act, env.step(dist.to_env(act)))
-                policy.observe(obs)
+                policy.observe(obs)                           # statistics of --normalise-obs
                 if priorities:
                     priorities.follow(replay)
 

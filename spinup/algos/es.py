@@ -57,6 +57,9 @@ class Config(BaseConfig):
                             "gradients; leave out --compile")
         if self.device not in ("auto", "cpu"):
             raise UserError(f"es runs in NumPy on the CPU; leave out --device {self.device}")
+        if self.lr * self.weight_decay >= 1:
+            raise UserError(f"each update multiplies the weights by 1 - {self.lr:g} x "
+                            f"{self.weight_decay:g}; choose a --weight-decay below 1 / --lr")
         if self.workers > 1 and self.env_workers:
             raise UserError("--workers and --env-workers both start processes; leave out "
                             "--env-workers")
@@ -164,6 +167,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             totals = run.workers.share(torch.from_numpy(mine), cfg.pairs)     # [n, 2, 2 + 2 d]
             returns, steps = totals[..., 0].numpy(), totals[..., 1].numpy()       # [n, 2]
             lengths = steps.ravel().astype(int)
+            # Episodes and steps of all processes, for the row and the count of steps.
             env.finished = list(zip(returns.ravel().tolist(), lengths.tolist(), strict=True))
             run.steps_each = int(steps.sum())
             run.check_finite(observations=totals[..., 2:], returns=totals[..., 0])

@@ -63,7 +63,8 @@ def future(rows: np.ndarray, last: np.ndarray, num_envs: int,
 
 def relabel(batch: Batch, goal: Tensor, chosen: Tensor, env: GoalVectorEnv) -> Batch:
     """Replace the desired goals of the `chosen` transitions, bool `[B]`, by `goal` `[B, k]`, and
-    compute their rewards again (alg. 1)."""
+    compute their rewards again (alg. 1). env.desired, env.achieved: the slices of an observation
+    that hold the two goals."""
     obs, next_obs = batch.obs.clone(), batch.next_obs.clone()
     for x in obs, next_obs:
         x[:, env.desired] = torch.where(chosen[:, None], goal, x[:, env.desired])
@@ -72,6 +73,14 @@ def relabel(batch: Batch, goal: Tensor, chosen: Tensor, env: GoalVectorEnv) -> B
     ends = torch.from_numpy(env.compute_terminated(*pair, batch.terminated.numpy()))
     return batch._replace(obs=obs, next_obs=next_obs, rew=torch.where(chosen, rew, batch.rew),
                           terminated=torch.where(chosen, ends, batch.terminated))
+
+
+def in_hindsight(obs: np.ndarray, env: GoalVectorEnv) -> np.ndarray:
+    """Observations `[N, d]` whose desired goal is the achieved one. With these, the statistics of
+    --normalise-obs include hindsight goals. A fixed desired goal alone has no variance."""
+    obs = obs.copy()
+    obs[:, env.desired] = obs[:, env.achieved]
+    return obs
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
@@ -115,6 +124,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
         return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
+    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
@@ -130,7 +140,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
-                policy.observe(obs)
+                policy.observe(obs)                           # statistics of --normalise-obs
+                policy.observe(in_hindsight(obs, env))
                 episodes.follow()
 
             # Update: update_ratio sets the gradient steps, for any number of environments.

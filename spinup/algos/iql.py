@@ -108,6 +108,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss, stats = policy_gradient(logp, weight)
         return loss.mean(), {**stats, "weight": weight.mean()}
 
+    # `learn_v(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     learn_v, learn_q, learn_pi = (
         optimizer.minimizer(loss) for optimizer, loss in
         ((v_optimizer, v_loss), (q_optimizer, q_loss), (pi_optimizer, pi_loss)))
@@ -120,7 +121,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 q = clipped_double_q(values(target, obs, act))            # [B]
             v_stats.update(learn_v(obs, q))
             pi_stats.update(learn_pi(obs, act, q))
-            with torch.no_grad():                             # data of one policy: it would reach 0
+            with torch.no_grad():                             # else 0 for a deterministic policy
                 policy.log_std.clamp_(*LOG_STD)
             q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
             polyak(target_weights, weights, cfg.tau)

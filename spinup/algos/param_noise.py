@@ -21,7 +21,8 @@ Layer normalisation makes one sigma fit all layers.
 Use it for rewards that need many correct steps. With dense rewards it is only as good as action
 noise. It fails if no policy with similar weights reaches the reward. The network, not the task,
 decides which policies have similar weights.
-Differs from dqn.py and ddpg.py by: perturbed weights choose the actions.
+Differs from dqn.py and ddpg.py by: perturbed weights choose the actions; target networks
+move at every gradient step; no clipped gradients and no saturation penalty.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
 from spinup.envs.spaces import action_bounds, number_of_actions, vector_size
 from spinup.runs.config import Count, Positive, Range, ReplayConfig, Unit, Widths
+from spinup.runs.episodes import check_ends
 from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run, make_env
 
@@ -81,7 +83,8 @@ def action_distance(act: Tensor, noisy: Tensor) -> Tensor:
 
 
 def value_distance(q: Tensor, noisy: Tensor) -> Tensor:
-    """Mean KL(softmax Q || softmax Q~), `[]` from `[B, n]`; it suits values of any scale."""
+    """Mean KL(softmax Q || softmax Q~), `[]` from `[B, n]`. A constant added to all values has
+    no effect, but their scale has: divide rewards that are very large or very small."""
     log_pi = q.log_softmax(-1)
     return (log_pi.exp() * (log_pi - noisy.log_softmax(-1))).sum(-1).mean()
 
@@ -94,6 +97,7 @@ class ValueLearner:
         self.optimizer = FlatAdam(self.network.parameters(), lr=cfg.lr, eps=1e-8,
                                   compile=cfg.compile)
         self.optimizers, self.action = {"optimizer": self.optimizer}, ((), np.int64)
+        # `learn_q(*batch)`: zero_grad, backward, step. It adds "loss" and "grad_norm".
         self.learn_q, self.learn_pi = self.optimizer.minimizer(self.q_loss), None
 
     def q_loss(self, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
@@ -229,6 +233,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                        learner.act(perturbed(obs)))                       # [N] or [N, k]
                 step = env.step(dist.to_env(act))
                 replay.add(obs, act, step)
+                check_ends(env.episode_length.max(), cfg.env)             # weights last an episode
                 for copy in np.flatnonzero(step.terminated | step.truncated):
                     perturb(perturbed, copy)
 

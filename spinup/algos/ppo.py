@@ -8,6 +8,8 @@ away: it clips the probability ratio.
     J       = E[ min( ratio_t A_t,  clip(ratio_t, 1 - eps, 1 + eps) A_t ) ]                 (eq. 7)
     loss    = -J + c1 E[ (V(s_t) - target_t)^2 / 2 ] - c2 E[ entropy of pi(. | s_t) ]       (eq. 9)
 
+The paper does not halve the squared error, so its c1 is half of ours.
+
 PPO also needs many details that the paper does not mention. The marks [1]-[13], and [c1]-[c9] for
 continuous actions, refer to Huang et al. (2022), «The 37 implementation details of PPO».
 

@@ -156,15 +156,15 @@ class ReturnNetwork(nn.Module):
             self.body = NatureConvolutions(obs_shape)
             width, last = self.body.width, CNN_WIDTH
         else:
-            *sizes, last = (obs_shape[0], *cfg.hidden)
+            *widths, last = (obs_shape[0], *cfg.hidden)
             self.body = nn.Identity()
-            if len(sizes) > 1:
-                self.body = nn.Sequential(*relu_mlp(*sizes), nn.ReLU())
-            width = sizes[-1]
+            if len(widths) > 1:
+                self.body = nn.Sequential(*relu_mlp(*widths), nn.ReLU())
+            width = widths[-1]
         outputs = [cfg.atoms, num_actions * cfg.atoms] if cfg.dueling else [num_actions * cfg.atoms]
         last = max(1, last // len(outputs))                   # two streams, same width in total
-        self.layers = nn.ModuleList(NoisyLinear(*sizes, cfg.sigma) for n in outputs
-                                    for sizes in ((width, last), (last, n)))
+        self.layers = nn.ModuleList(NoisyLinear(*shape, cfg.sigma) for n in outputs
+                                    for shape in ((width, last), (last, n)))
         self.noise_sizes = [layer.noise_size for layer in self.layers]
         self.noise_size = sum(self.noise_sizes)
         self.register_buffer("support", torch.linspace(cfg.v_min, cfg.v_max, cfg.atoms))
@@ -191,7 +191,7 @@ class ReturnNetwork(nn.Module):
         return (outputs.softmax(-1) * self.support).sum(-1)
 
     def noise_level(self) -> Tensor:
-        """Mean |sigma| of the output layer, `[]` (Fortunato et al. 2018, sec. 5)."""
+        """Mean |sigma| of the output layer, `[]` (Fortunato et al. 2018, sec. 4.2)."""
         return self.layers[-1].weight_sigma.detach().abs().mean()
 
     def actor(self) -> Callable[..., tuple[np.ndarray, float]]:

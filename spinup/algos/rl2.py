@@ -18,7 +18,7 @@ The policy adapts to the distribution of its training tasks. It fails on other t
 long trials slowly. The paper is arXiv:1611.02779.
 
 Differs from ppo.py by: a GRU; minibatches of whole sequences; returns that continue across the
-episodes of a trial.
+episodes of a trial; an entropy bonus that falls with lr. It has no target_kl and no clipped values.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,14 +90,15 @@ class Config(BaseConfig):
 class RecurrentActorCritic(nn.Module):
     """GRU with a policy and a value function of its hidden state.
 
-    The last number of an observation is above 0 where a trial starts. The memory is reset there.
+    An observation is the environment's own one, the last action, reward and episode end, and a
+    number that is above 0 where a trial starts. The memory is reset there.
     """
 
     def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden_size: int):
         super().__init__()
         self.dist, self.hidden_size = dist, hidden_size
         self.gru = nn.GRU(obs_size, hidden_size, batch_first=True)
-        # A hidden layer combines memory and observation. Small MDPs: return 127; without it 122.
+        # A hidden layer combines memory and observation.
         self.pi = mlp((hidden_size, hidden_size, dist.num_outputs), activation="relu",
                       output_gain=0.01)
         self.v = mlp((hidden_size, hidden_size, 1), activation="relu")
@@ -149,8 +150,8 @@ def trial_advantages(rew: Tensor, values: Tensor, next_values: Tensor, over: Ten
                      mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Advantages and returns of trials, `[B, T]` each: GAE in which a trial is one episode.
 
-    over: True at the last step of a trial. An episode that ends within a trial cuts nothing, so an
-    action gets credit for rewards in later episodes.
+    over: True at the last step of a trial, the only end that the environment reports. An episode
+    that ends within a trial cuts nothing, so an action gets credit for rewards in later episodes.
     """
     return gae(rew, values, next_values, over, truncated, gamma=gamma, lam=lam, mask=mask)
 
@@ -194,6 +195,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     def value_of(obs: Tensor, hidden: Tensor) -> Tensor:      # [B] of [B, d] and the memory [B, H]
         return policy.value(policy.remember(obs[:, None], hidden)[:, 0])
 
+    # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
     with run:
         env.reset()

@@ -15,7 +15,8 @@ The equation numbers are those of arXiv:1812.05905, which learns the temperature
 implementations, this one uses log alpha where eq. 18 has alpha.
 
 Differs from td3.py by: a stochastic actor, whose noise explores and smooths Q; entropy in the
-target and in the actor's loss; a learned temperature; no target actor and no delay.
+target and in the actor's loss; a learned temperature; no target actor, no delay, no saturation
+penalty.
 """
 import math
 from copy import deepcopy
@@ -113,6 +114,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             loss = loss + temperature_loss(policy.log_alpha, logp, target_entropy)
         return loss.mean(), {"entropy": -logp.detach().mean()}
 
+    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
@@ -128,7 +130,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.rescale(act)))
-                policy.observe(obs)
+                policy.observe(obs)                           # statistics of --normalise-obs
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:

@@ -13,7 +13,8 @@ As in sac.py, L(alpha) uses log alpha where eq. 11 has alpha. The entropy of n a
 0 and log n. So the target entropy is a share of log n.
 
 Differs from sac.py by: sums over actions in place of sampled actions and their gradient; critics of
-the state with one output per action; a target entropy relative to log n.
+the state with one output per action; a target entropy relative to log n; vectors only,
+which are not normalised.
 """
 import math
 from collections.abc import Callable, Sequence
@@ -135,6 +136,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                                                                         target_entropy))
         return loss.mean(), {"entropy": -expectation(log_pi, log_pi).detach().mean()}
 
+    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()

@@ -13,7 +13,8 @@ plays the versions against each other again.
 
 Use it for turn-based zero-sum games of two players. The agent knows only players like itself. It
 may lose to players with other strategies.
-Differs from ppo.py by: the pool of opponents; the legal-action mask.
+Differs from ppo.py by: the pool of opponents; the legal-action mask; an entropy bonus that falls
+with lr. It has no target_kl and no clipped values.
 """
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -220,6 +221,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                          max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     pool = Pool(player, cfg.rating_step)
     N, T = cfg.num_envs, cfg.rollout_steps
+    # env calls these: a reply to each move, ratings when games end, opponents for new games.
     env.opening, env.reply, env.rate = cfg.opening, pool.reply, pool.rate
     env.draw = lambda n: opponents(run.rng, n, len(pool.steps), cfg.delta)
 
@@ -232,6 +234,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         stats["entropy"], stats["value_loss"] = entropy.detach().mean(), error.detach().mean()
         return aggregate(surrogate + cfg.value_coef * error - entropy_coef * entropy), stats
 
+    # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
     taken = additions(updates, cfg.versions)
     with run:

@@ -98,6 +98,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
         return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
+    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
@@ -113,7 +114,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
-                policy.observe(obs)
+                policy.observe(obs)                           # statistics of --normalise-obs
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:

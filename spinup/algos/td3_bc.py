@@ -5,17 +5,17 @@ this value. The actor of TD3 selects such actions, the targets bootstrap from th
 errors can grow. TD3+BC adds a second term to the loss of the actor. This term keeps the actor near
 the actions of the dataset:
 
-    L(mu)  = E[ -lambda Q_1(s, mu(s)) + (mu(s) - a)^2 ]                                   (eq. 3, 4)
+    L(mu)  = E[ -lambda Q_1(s, mu(s)) + (mu(s) - a)^2 ]                                      (eq. 3)
     lambda = alpha / mean |Q_1(s, a)|                                                       (eq. 5)
 
 lambda makes the weight of the values independent of the size of the rewards. A large alpha favours
 the values, and a small alpha favours imitation. As in the authors' code, the mean is over the
 values of the actor's actions, because the loss computes these values anyway. The observations are
-normalised with the mean and the standard deviation of the dataset. The critics, their targets and
-the delays are those of TD3.
+normalised with the mean and the standard deviation of the dataset (eq. 4), and clipped to -10 to
+10. The critics, their targets and the delays are those of TD3.
 
 Differs from td3.py by: the term (mu(s) - a)^2 and the weight lambda; normalised observations; a
-dataset instead of environment steps.
+dataset instead of environment steps; no saturation penalty.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -106,6 +106,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             loss = loss + distance
         return loss.mean(), {"distance": distance.detach().mean()}
 
+    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,

@@ -43,8 +43,8 @@ class _Bounded:
 
 
 class NoisyAction(_Bounded):
-    """Deterministic action with Gaussian noise for exploration (DDPG, TD3; Lillicrap et al. 2016,
-    arXiv:1509.02971).
+    """Deterministic action with Gaussian noise for exploration (Fujimoto et al. 2018,
+    arXiv:1802.09477, sec. 6.1).
 
     params: (action `[..., k]` in -1 to 1, standard deviation of the noise).
     act: float32 `[..., k]`, in -1 to 1.

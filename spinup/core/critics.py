@@ -66,8 +66,8 @@ class QNetwork(Normalising):
 
 @contextmanager
 def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Treat these parameters as constants inside the block. Their gradients are not used, and would
-    take a third of the time."""
+    """Treat these parameters as constants inside the block: gradients of a critic's weights take
+    time, and the actor's step does not use them."""
     if torch.compiler.is_compiling():                         # it drops unused gradients itself
         yield
         return

@@ -126,13 +126,13 @@ class Replay:
         return rng.integers(self.oldest, self.count, shape)
 
     def sample(self, rows: np.ndarray) -> Batch:
-        """Return the transitions with these row numbers `[B]`."""
+        """Look up the transitions with these row numbers `[B]`, as `draw` returns them."""
         slots = rows % self.size
         return self._batch(slots, slots, self.rows["rew"][slots], np.ones_like(slots))
 
     def sample_n(self, rows: np.ndarray, n: int) -> Batch:
-        """Return up to n successive steps from each of these rows `[B]`: fewer if the episode or
-        the stored data ends earlier.
+        """Look up n successive steps from each of these rows `[B]`: fewer if the episode or the
+        stored data ends earlier.
 
         The next row continues a step if it starts at the frame where this step ended. This is false
         after an episode end, and where a resumed run had to start new episodes.
@@ -227,7 +227,7 @@ def replay_bytes(size: int, num_envs: int, obs_shape: tuple[int, ...], obs_dtype
 
 
 class Priorities:
-    """Sampler of rows, each with a probability proportional to priority^alpha (Schaul et al. 2015,
+    """Sampler of rows, each with a probability proportional to priority^alpha (Schaul et al. 2016,
     arXiv:1511.05952, eq. 1).
 
     It uses a sum tree: sampling or changing B priorities takes log2(size) steps for all B together.

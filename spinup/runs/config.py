@@ -175,7 +175,7 @@ class ReplayConfig(BaseConfig):
     num_envs: Size = 1                   # environment copies run in parallel; does not change --update-ratio
     replay_size: Count = 1_000_000       # capacity of the replay buffer in steps; a small one forgets useful data
     save_replay: bool = True             # save the replay buffer during the run; otherwise resuming starts an empty one
-    learning_starts: Count = 1000       # steps of random actions before the first gradient step
+    learning_starts: Count = 1000       # steps of random actions before learning; rounded up to whole updates
     update_every: Count = 1              # steps between updates: a multiple of --num-envs (rounded down, at least one)
     update_ratio: Positive = 1.0         # gradient steps per environment step; more use the data better, up to a limit
     batch_size: Size = 256               # steps sampled for each gradient step

@@ -16,7 +16,7 @@ from stable_baselines3.common.buffers import ReplayBufferSamples, RolloutBufferS
 from stable_baselines3.common.logger import Logger
 from torch import Tensor, nn
 
-from spinup.algos import curiosity, ppo, vpg
+from spinup.algos import curiosity, ppo, self_play, vpg
 from spinup.core.fast.adam import FlatAdam
 
 ACTIONS = Box(-1, 1, (2,), np.float32)
@@ -280,4 +280,18 @@ def test_the_loss_of_curiosity(update):
     found = by_hand(step.policy, step.weights, loss)
     assert len(step.gradients) == len(found)
     for i, x in enumerate(found):
+        torch.testing.assert_close(step.gradients[i], x, rtol=1e-3, atol=1e-6)
+
+
+# Turned red by: the other sign of the entropy bonus; a value loss without its coefficient; advantages not normalised.
+def test_the_loss_of_self_play(update):
+    step, = update(self_play, "TicTacToe-v0", epochs=1, minibatches=1, entropy_coef=0.3, value_coef=0.8)
+    obs, act, logp_old, adv, target, coef = step.batch
+    adv = (adv - adv.mean()) / adv.std(correction=0)
+
+    def loss() -> Tensor:
+        logp, entropy, value = step.policy.evaluate(obs, act)
+        return (-(logp - logp_old).exp() * adv + 0.8 * 0.5 * (value - target) ** 2 - coef * entropy).mean()
+    assert coef.item() == pytest.approx(0.3)
+    for i, x in enumerate(by_hand(step.policy, step.weights, loss)):
         torch.testing.assert_close(step.gradients[i], x, rtol=1e-3, atol=1e-6)

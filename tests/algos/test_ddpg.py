@@ -1,5 +1,6 @@
 """DDPG's functions and a training of it by hand; and what DDPG, TD3 and SAC have in common."""
 from importlib import import_module
+from itertools import pairwise
 
 import gymnasium
 import numpy as np
@@ -196,3 +197,14 @@ def test_actions_that_cannot_be_served_are_refused(name, space, advice, watch, t
     with pytest.raises(UserError, match=advice):
         watch(name, space)
     assert not list(tmp_path.iterdir())
+
+
+# Turned red by: offline targets that do not move, that are copies, or that move the networks instead.
+@pytest.mark.parametrize("name, trained", [("iql", lambda policy: policy.q), ("td3_bc", lambda policy: policy)])
+def test_offline_targets_go_the_share_tau_of_the_way(name, trained, learn):
+    steps = learn(name, Box(-1, 1, (2,)), tau=0.25)[::3]                  # three gradient steps for each of a target
+    for before, after in pairwise(steps):
+        nets = before.nets["target"], trained(after.nets["policy"]), after.nets["target"]
+        for old, new, target in zip(*(net.parameters() for net in nets), strict=True):
+            torch.testing.assert_close(target, old.lerp(new, 0.25), rtol=0, atol=1e-6)
+        assert not torch.equal(target, old)

@@ -1,4 +1,6 @@
 """HER beside brute force: which goals a batch gets, and that its rewards are those of the environment."""
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -165,12 +167,17 @@ def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatc
 
     monkeypatch.setattr(her, "relabel", told)
     monkeypatch.setattr(FlatAdam, "minimizer", kept)
+    asked, future_of = [], her.future
+    monkeypatch.setattr(her, "future", lambda rows, last, n, rng: asked.append((last - rows, n)) or future_of(
+        rows, last, n, rng))
     replays, make_replay = [], her.make_replay
     monkeypatch.setattr(her, "make_replay", lambda *args: replays.append(make_replay(*args)) or replays[-1])
     her.train(her.Config(env="GoalReacher-v0", hindsight_goals=3, total_steps=260, learning_starts=200, batch_size=64,
                          hidden=(8,), num_envs=2, threads=1, quiet=True, tensorboard=False, normalise_obs=True,
                          log_dir=tmp_path.as_posix()))
     assert len(seen) > 20 and len(steps) == 2 * len(seen)
+    assert all(n == 2 and (gap >= 0).all() and (gap % 2 == 0).all() for gap, n in asked)
+    assert max(gap.max() for gap, _ in asked) >= 80                       # episodes of 50 steps, in two copies
     assert float(torch.cat([chosen for _, _, _, chosen, _ in seen]).float().mean()) == pytest.approx(0.75, abs=0.03)
     for (reached, batch, goal, chosen, found), (obs, _, rew, next_obs, _) in zip(seen, steps[::2], strict=True):
         assert {*map(tuple, goal.numpy().tolist())} <= reached
@@ -182,3 +189,52 @@ def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatc
         # One normaliser for both: equal observations before it are equal after it.
         same = (found.obs == found.next_obs).all(1)
         assert torch.equal(obs[same], next_obs[same]) and not torch.equal(obs, found.obs)
+
+
+# Turned red by: a target that the trained networks compute; another gamma; targets that do not move, or that learn.
+def test_the_target_of_the_critic_is_that_of_the_target_networks(tmp_path, monkeypatch):
+    nets, found, moved, make_policy, minimizer, polyak = {}, [], [], her.make_policy, FlatAdam.minimizer, her.polyak
+    monkeypatch.setattr(her, "make_policy", lambda *args: nets.setdefault("policy", make_policy(*args)))
+    monkeypatch.setattr(her, "deepcopy", lambda net: nets.setdefault("target", deepcopy(net)))
+    monkeypatch.setattr(her, "polyak", lambda target, online, tau: moved.append(tau) or polyak(target, online, tau))
+
+    def kept(optimizer, loss):
+        minimize = minimizer(optimizer, loss)
+
+        def step(*batch):
+            if len(batch) == 1:                                           # the actor
+                return minimize(*batch)
+            obs, act, rew, next_obs, terminated = batch
+            policy, target = nets["policy"], nets["target"]
+            next_value = target.q[0](torch.cat([next_obs, target.pi(next_obs).tanh()], -1))[:, 0]
+            y = rew + 0.9 * (1 - terminated) * next_value
+            expected = (policy.q[0](torch.cat([obs, act], -1))[:, 0] - y).square().mean().item()
+            stats = minimize(*batch)
+            found.append((stats["loss"].item(), expected))
+            return stats
+        return step
+
+    monkeypatch.setattr(FlatAdam, "minimizer", kept)
+    her.train(her.Config(env="GoalReacher-v0", total_steps=260, learning_starts=200, batch_size=32, hidden=(8,),
+                         lr=0.03, gamma=0.9, tau=0.1, num_envs=2, threads=1, quiet=True, tensorboard=False,
+                         log_dir=tmp_path.as_posix()))
+    assert len(found) > 20 and moved == [0.1] * len(found)
+    assert [loss for loss, _ in found] == pytest.approx([expected for _, expected in found], rel=1e-3)
+
+
+class Fixed(GoalReacher):
+    """Always has the same desired goal."""
+
+    def reset(self, **how):
+        obs, info = super().reset(**how)
+        self.goal = obs["desired_goal"] = np.array([0.1, 0.1], obs["desired_goal"].dtype)
+        return obs, info
+
+
+# Turned red by: statistics of the desired goals alone, with which all hindsight goals are clipped to the same number.
+def test_hindsight_goals_are_in_the_statistics(tmp_path, monkeypatch):
+    made, make_policy = [], her.make_policy
+    monkeypatch.setattr(her, "make_policy", lambda *args: made.append(make_policy(*args)) or made[-1])
+    spinup.her(Fixed, total_steps=400, learning_starts=300, hidden=(8,), normalise_obs=True, threads=1, quiet=True,
+               tensorboard=False, log_dir=tmp_path.as_posix())
+    assert (made[-1].normaliser.var[make(Fixed, 1).desired] > 1e-4).all()

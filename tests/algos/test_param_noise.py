@@ -144,3 +144,18 @@ def test_sigma_is_adapted_every_so_many_steps(tmp_path, monkeypatch):
                        update_ratio=0.05, adapt_every=8, hidden=(4,), log_dir=str(tmp_path), quiet=True,
                        tensorboard=False)
     assert len(calls) == 120 // 8
+
+
+# Turned red by: the two policies of a distance exchanged; a wanted distance that does not fall with epsilon.
+def test_what_is_compared_and_wanted(watch, monkeypatch):
+    outputs, pairs, call, distance = [], [], NumpyMLPs.__call__, param_noise.value_distance
+    monkeypatch.setattr(NumpyMLPs, "__call__", lambda self, obs: outputs.append(call(self, obs).copy()) or outputs[-1])
+    monkeypatch.setattr(param_noise, "value_distance", lambda q, noisy: pairs.append(
+        np.array_equal(noisy.numpy(), outputs[-1])) or distance(q, noisy))
+    watch("param_noise", SPACES["dqn"], sigma=0.3, adapt_every=8)
+    assert len(pairs) > 5 and all(pairs)
+    cfg = param_noise.Config(epsilon=0.1, explore=0.5)
+    net = param_noise.make_policy(cfg, Box(-1, 1, (3,)), Discrete(4))
+    learner = param_noise.ValueLearner(cfg, net, net)
+    for passed, epsilon in ((0, 1), (0.25, 0.55), (0.5, 0.1), (1, 0.1)):
+        assert learner.wanted_distance(passed) == pytest.approx(learner.epsilon_distance(epsilon, 4), rel=1e-5)

@@ -6,7 +6,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 
-from spinup.algos import ppo, trpo, vpg
+from spinup.algos import ppo, rl2, self_play, trpo, vpg
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
 from spinup.core.distributions import Categorical, DiagGaussian
@@ -259,7 +259,7 @@ def test_an_update_ends_by_the_mean_kl_of_an_epoch(kls, epochs, tmp_path, monkey
 
 
 # Turned red by: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.
-@pytest.mark.parametrize("algorithm", [ppo, vpg, trpo], ids=lambda a: a.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("algorithm", [ppo, vpg, trpo, rl2], ids=lambda a: a.__name__.rpartition(".")[2])
 def test_scaled_rewards_do_not_depend_on_their_unit(algorithm, tmp_path):
     class Dear(Noise):
         def step(self, action):
@@ -268,7 +268,7 @@ def test_scaled_rewards_do_not_depend_on_their_unit(algorithm, tmp_path):
 
     given = {"num_envs": 2, "rollout_steps": 16, "total_steps": 128, "threads": 1, "quiet": True, "tensorboard": False,
              "log_dir": tmp_path.as_posix(), "normalise_reward": True}
-    given |= {"minibatches": 2} if algorithm is ppo else {}
+    given |= {ppo: {"minibatches": 2}, rl2: {"minibatches": 2, "inputs": "observation"}}.get(algorithm, {})
     losses = [algorithm.train(algorithm.Config(env=lambda kind=kind: kind(*NOISE["discrete"]), **given)).progress[
         "value_loss"] for kind in (Noise, Dear)]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)
@@ -282,3 +282,26 @@ def test_batches_that_cannot_be_cut_are_refused(settings, advice, tmp_path):
     with pytest.raises(UserError, match=advice):
         train(tmp_path, "CartPole-v1", **settings)
     assert not list(tmp_path.iterdir())
+
+
+# Turned red by: a rate that falls and is not taken.
+@pytest.mark.parametrize("algorithm, env", [(vpg, "CartPole-v1"), (rl2, "CartPole-v1"), (self_play, "TicTacToe-v0")],
+                         ids=["vpg", "rl2", "self_play"])
+def test_an_annealed_rate_is_the_one_that_is_taken(algorithm, env, tmp_path, monkeypatch):
+    taken, step = [], FlatAdam.step
+    monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: taken.append(lr) or step(self, lr))
+    own = {} if algorithm is vpg else {"epochs": 1, "minibatches": 1}
+    algorithm.train(algorithm.Config(env=env, num_envs=2, rollout_steps=16, total_steps=128, lr=1e-3, anneal=True,
+                                     threads=1, quiet=True, tensorboard=False, log_dir=tmp_path.as_posix(), **own))
+    assert [lr for lr in taken if lr is not None] == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4])
+
+
+# Turned red by: the ratio of variances inverted, or not taken from 1.
+def test_the_explained_variance(tmp_path, monkeypatch):
+    kept, gae = [], ppo.gae
+    monkeypatch.setattr(ppo, "gae", lambda rew, values, *rest, **settings: kept.append(
+        (values, gae(rew, values, *rest, **settings))) or kept[-1][1])
+    cfg = ppo.Config(env="Pendulum-v1", num_envs=2, rollout_steps=32, minibatches=2, total_steps=256, threads=1,
+                     quiet=True, tensorboard=False, log_dir=tmp_path.as_posix())
+    found = ppo.train(cfg).progress["explained_variance"]
+    assert found == pytest.approx([float(1 - (ret - v).var() / ret.var()) for v, (_, ret) in kept], rel=1e-3, abs=1e-4)

@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Discrete
 import spinup
 from spinup.algos import rl2
 from spinup.core.distributions import Categorical
+from spinup.core.fast.adam import FlatAdam
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
@@ -129,7 +130,56 @@ def test_a_trial_that_the_clock_cut_is_judged_with_its_memory(tmp_path, monkeypa
     assert float((next_values[0, 2] - judged[0, 3]).abs()) > 1e-3
 
 
-# Turned red by: minibatches of steps; a rollout that begins with an empty memory, or with that of its end.
+# Turned red by: a memory that is not the one with which the last rollout ended, or that is empty.
+def test_the_memory_goes_on_in_the_next_rollout(tmp_path, monkeypatch):
+    began, ended, net = [], [], rl2.RecurrentActorCritic
+    actor, remember = net.actor, net.remember
+
+    def acting(self, hidden=None):
+        began.extend([] if hidden is None else [hidden.clone()])
+        return actor(self, hidden)
+
+    def noted(self, obs, hidden):
+        states = remember(self, obs, hidden)
+        if not torch.is_grad_enabled() and obs.shape[1] == 16:
+            ended.append(states[:, -1].clone())
+        return states
+
+    monkeypatch.setattr(net, "actor", acting)
+    monkeypatch.setattr(net, "remember", noted)
+    rl2.train(rl2.Config(env="CartPole-v1", episodes=3, minibatches=2, log_dir=tmp_path.as_posix(), **SETTINGS))
+    assert len(began) == len(ended) == 10 and ended[0].any()
+    assert all(torch.equal(b, e) for b, e in zip(began[1:], ended[:9], strict=True))
+
+
+# Turned red by: the entropy bonus with the other sign; a value loss without its coefficient, or with advantages for
+# targets; advantages that are not whitened.
+def test_the_loss_of_an_update(tmp_path, monkeypatch):
+    minimizer, make_policy, trial, kept, targets, found = (
+        FlatAdam.minimizer, rl2.make_policy, rl2.trial_advantages, [], [], [])
+    monkeypatch.setattr(rl2, "make_policy", lambda *args: kept.append(make_policy(*args)) or kept[0])
+    monkeypatch.setattr(rl2, "trial_advantages", lambda *args, **settings: targets.append(
+        trial(*args, **settings)) or targets[-1])
+
+    def told(optimizer, loss):
+        def compared(obs, act, logp_old, adv, target, hidden, coef):
+            states = kept[0].remember(obs, hidden)
+            logp, entropy = kept[0].dist.log_prob_entropy(kept[0].params(states), act)
+            white = (adv - adv.mean()) / adv.std(correction=0)
+            each = -(logp - logp_old).exp() * white + 0.4 * (kept[0].value(states) - target) ** 2 - 0.3 * entropy
+            value, stats = loss(obs, act, logp_old, adv, target, hidden, coef)
+            found.append((value.item(), each.mean().item(), target.sum().item()))
+            return value, stats
+        return minimizer(optimizer, compared)
+
+    monkeypatch.setattr(FlatAdam, "minimizer", told)
+    settings = {"total_steps": 64, "minibatches": 1, "epochs": 1, "entropy_coef": 0.3, "value_coef": 0.8}
+    rl2.train(rl2.Config(env="CartPole-v1", log_dir=tmp_path.as_posix(), **SETTINGS | settings))
+    (ours, expected, total), = found
+    assert ours == pytest.approx(expected, rel=1e-4) and total == pytest.approx(targets[0][1].sum().item(), rel=1e-4)
+
+
+# Turned red by: minibatches of steps; a batch that is scored with an empty memory, or with that of its end.
 def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_path, monkeypatch):
     ratios, surrogate = [], rl2.clipped_surrogate
 

@@ -52,3 +52,5 @@ def test_every_update_is_the_one_worked_out_by_hand(imitate, learn, same_step):
             same_step(step, loss, policy.pi.parameters())
     ends = torch.cat([step.batch[4] for step in steps if len(step.batch) == 6])
     assert 0 < ends.mean() < 0.4                                          # half of the episodes terminate
+    noise = torch.cat([step.batch[5] for step in steps if len(step.batch) == 6])
+    assert float(noise.std()) == pytest.approx(0.4, rel=0.2)

@@ -315,3 +315,12 @@ def test_values_learn_the_targets_of_gae(tmp_path, monkeypatch):
     assert len(returns) == 3 and len(targets) == 15
     for i, target in enumerate(targets):
         torch.testing.assert_close(target, returns[i // 5])
+
+
+# Turned red by: the other sign of the entropy bonus, or none, in the gradient or in the line search.
+def test_the_entropy_bonus_alone_raises_the_entropy(tmp_path, monkeypatch):
+    monkeypatch.setattr(trpo, "policy_gradient", lambda logp, adv: (0 * logp, {}))
+    monkeypatch.setattr(trpo, "surrogate_loss", lambda logp, old, adv: 0 * logp)
+    progress = trpo.train(trpo.Config(env="Pendulum-v1", num_envs=2, rollout_steps=16, total_steps=96, entropy_coef=1.0,
+                                      threads=1, quiet=True, tensorboard=False, log_dir=tmp_path.as_posix())).progress
+    assert min(progress["step_share"]) > 0 and (np.diff(progress["entropy"]) > 0).all()
