@@ -87,6 +87,9 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
     curves = find_curves(directories)
     starts = {Path(start).name for run in curves if (start := read_run(run.directory).get("start"))}
     curves = [run for run in curves if run.directory.name not in starts]
+    folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
+    folders = {folder for folder in folders if folder.name not in starts}
+    failed = [read_run(folder) for folder in sorted(folders) if read_result(folder).get("status") == "failed"]
     for run in curves:
         result = read_result(run.directory)
         if result.get("status") == "finished" and isinstance(result.get(run.measure), int | float):
@@ -96,10 +99,8 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
                 found[key] = one
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
-    folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
-    failed = [f"{run.algorithm} in {run.env}" for run in curves if read_result(run.directory).get("status") == "failed"]
-    others = sum(folder.name not in starts for folder in folders) - len(found) - len(failed)
-    return [*found.values()], failed, others
+    names = [f"{run['algorithm']} in {run['config'].get('env') or run['config']['task']}" for run in failed]
+    return [*found.values()], names, len(folders) - len(found) - len(failed)
 
 
 def measured(directory: Path, measure: str) -> float | None:

@@ -84,6 +84,7 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
         test.obs_rms = normaliser.obs_rms
     played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
     return {"algo": job["algo"], "env": job["env"], "seed": job["seed"], "against": job["against"],
+            "settings": zoo(job["algo"], job["env"]) if job["against"] == "zoo" else {},
             "R100": float(np.mean(training)) if training else None, "E100": float(np.mean(played)),
             "steps": model.num_timesteps, "seconds": round(seconds, 3), "training_returns": training,
             "evaluation_returns": played, "version": stable_baselines3.__version__, "curve": curve.rows,

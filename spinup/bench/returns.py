@@ -1,5 +1,6 @@
 """Returns of a preset, seed by seed, trained and evaluated with the commands that users type."""
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,10 @@ def _peer(algorithm: str, env: str, seed: int, steps: int, against: str, folder:
     if not isinstance(found, dict) or [found.get(key) for key in ("algo", "env", "seed", "against")] != [
             algorithm, env, seed, against] or not {"R100", "E100", "steps", "seconds"} <= set(found):
         raise UserError(f"{path} is not the result of this run of stable-baselines3; {advice}")
+    about = zoo(algorithm, env) if against == "zoo" else {}
+    installed = version("stable-baselines3")
+    if found.get("settings", about) != about or found.get("version", installed) != installed:
+        raise UserError(f"{path} is of other settings or of another version of stable-baselines3; {advice}")
     return with_an_episode(found)
 
 

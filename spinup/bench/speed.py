@@ -42,7 +42,7 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
     check_out(out)
     check_installed(env, compile, against)
     goals, notes = (task.sbx, BESIDE_SBX) if against == "sbx" else (task.goals, task.notes)
-    goal = (task.compiled if compile else goals).get(threads)
+    goal = (task.compiled if compile and against == "sb3" else goals).get(threads)
 
     print(f"{algo} on {env}: {settings['total_steps']:,} steps, {rounds} {'pair' if rounds == 1 else 'pairs'}, "
           f"{'one thread' if threads == 1 else f'{threads} threads'} each{', compiled' if compile else ''}", flush=True)

@@ -82,8 +82,8 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
             done = [job.directory for job in jobs.values() if job.status == "finished"]
             code = max(code, evaluate(done, workers))
         if code < 128 and against:
-            peers = [(a.name, env, seed, read_result(job.directory).get("steps", steps[env]))
-                     for (a, env, seed), job in jobs.items()]
+            peers = [(a.name, env, seed, read_result(job.directory)["steps"])
+                     for (a, env, seed), job in jobs.items() if job.status == "finished"]
             code = max(code, beside(peers, folder, workers))
     finally:
         taken.release()
@@ -174,8 +174,8 @@ def read_evaluation(directory: Path) -> dict[str, Any] | None:
 
 def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> int:
     """Train stable-baselines3 for each (algorithm, environment, seed, steps), where it has the algorithm, into a folder
-    that `spinup plot` and `spinup bench report` read. Finished runs are not repeated. Print the reason for each run
-    that fails, and return 1 if there is one, else 0."""
+    that `spinup plot` and `spinup bench report` read. Finished runs with as many steps are not repeated. Print the
+    reason for each run that fails, and return 1 if there is one, else 0."""
     coming = [run for run in runs if has(run[0])]
     tell, done = tell_progress(f"stable-baselines3: {len(coming)} runs", len(coming), bool(coming)), count(1)
 
@@ -183,12 +183,15 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         algo, env, seed, steps = run
         name = safe(f"sb3_{algo}_{env}")
         directory = folder / name / f"{name}_s{seed}"
-        if not finished(directory):
+        if not finished(directory) or read_run(directory).get("asked", steps) != steps:
             directory.mkdir(parents=True, exist_ok=True)
             job = {"algo": algo, "env": env, "seed": seed, "total_steps": steps, "against": "sb3"}
             try:
-                write_peer(directory, child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
+                write_peer(directory, child("spinup.bench.peers", "returns", job, environment=ONE_THREAD), steps)
             except (UserError, RuntimeError) as error:
+                write_json(directory / "config.json", {"algorithm": f"sb3 {algo}",
+                                                       "config": {"env": env, "seed": seed}})
+                write_json(directory / "result.json", {"status": "failed", "steps": 0})
                 print(f"failed: {name} with seed {seed}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
                 return 1
         tell(next(done))
@@ -197,15 +200,16 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
     return max(in_turn(one, coming, workers), default=0)
 
 
-def write_peer(directory: Path, found: dict[str, Any]) -> None:
-    """Write the files of a run of `spinup.bench.peers.returns`; `result.json` is the last."""
+def write_peer(directory: Path, found: dict[str, Any], asked: int) -> None:
+    """Write the files of a run of `spinup.bench.peers.returns` that was asked for so many steps; `result.json` is the
+    last."""
     curve, text = found["curve"], StringIO()
     writer = DictWriter(text, list(curve))
     writer.writeheader()
     writer.writerows(dict(zip(curve, row, strict=True)) for row in zip(*curve.values(), strict=True))
     write_json(directory / "config.json", {
         "algorithm": f"sb3 {found['algo']}", "measure": "return_mean_100", "versions": found["versions"], "git": None,
-        "config": {"env": found["env"], "seed": found["seed"], "total_steps": found["steps"]}})
+        "asked": asked, "config": {"env": found["env"], "seed": found["seed"], "total_steps": found["steps"]}})
     write_whole(directory / "progress.csv", text.getvalue().encode())
     write_json(directory / EVALUATION, {"episodes": EPISODES, "mean": found["E100"],
                                         "returns": found["evaluation_returns"]})

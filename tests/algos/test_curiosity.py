@@ -209,10 +209,10 @@ def test_the_predictor_learns_the_transitions_that_are_rewarded(tmp_path, monkey
     monkeypatch.setattr(curiosity, "collect", lambda *args: rollouts.append(collect(*args)) or rollouts[-1])
     monkeypatch.setattr(Surprise, "error", lambda self, *batch: asked.append(batch) or error(self, *batch))
     monkeypatch.setattr(curiosity.Normaliser, "forward", lambda self, x: x.float())
-    curiosity.train(Config(env="CartPole-v1", **{**SETTINGS, "minibatches": 1}, bonus="inverse", epochs=1,
-                           bonus_share=0.25, total_steps=64, log_dir=tmp_path.as_posix()))
+    curiosity.train(Config(env="CartPole-v1", **{**SETTINGS, "minibatches": 1, "rollout_steps": 40}, bonus="inverse",
+                           epochs=1, bonus_share=0.25, total_steps=160, log_dir=tmp_path.as_posix()))
     (seen, act, then), (of, _, led_to) = asked                            # the bonus; the predictor's one step
     assert torch.equal(seen, rollouts[0].obs[:, :-1]) and torch.equal(then, rollouts[0].next_obs())
-    assert torch.equal(act, rollouts[0].act)
+    assert torch.equal(act, rollouts[0].act) and rollouts[0].terminated.any()
     pairs = {*map(tuple, torch.cat([seen, then], -1).flatten(0, 1).tolist())}
-    assert len(of) == 16 and {*map(tuple, torch.cat([of, led_to], -1).tolist())} <= pairs
+    assert len(of) == 40 and {*map(tuple, torch.cat([of, led_to], -1).tolist())} <= pairs

@@ -83,6 +83,8 @@ def test_sbx_gets_the_settings_of_stable_baselines3_and_its_own_goal(algo, monke
         result = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert (result["goal"], result["ratio_median"], result["met"]) == (goal, 1.1, not code)
         assert result["steps_per_second"] == {"spinup": [110.0], "sbx": [100.0]}
+    monkeypatch.setattr(speed_module, "check_installed", lambda *_: None)
+    assert speed(algo, "HalfCheetah-v5", against="sbx", threads=2, rounds=1, compile=True) == 1            # the same
 
 
 def test_compile_seconds_are_what_a_row_took_above_the_pace():
@@ -478,7 +480,8 @@ def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, h
     monkeypatch.setattr(returns_module, "child", None)                    # it is not trained again
     assert returns_module.returns("ppo", "CartPole-v1", **words) == code
     (file,) = tmp_path.rglob("sb3_1024_s1.json")
-    for content in ("", "[]", "{}", json.dumps({**peer, "seed": 7})):
+    for content in ("", "[]", "{}", *(json.dumps(peer | other) for other in (
+            {"seed": 7}, {"settings": {"gamma": 0.9}}, {"version": "1.0"}))):
         file.write_text(content)
         with pytest.raises(UserError, match=r"sb3_1024_s1.json .*; delete .*sb3_1024_s1.json, and type the same"):
             returns_module.returns("ppo", "CartPole-v1", **words)

@@ -181,8 +181,12 @@ def test_runs_that_failed_are_named(trained, tmp_path):
         folder = trained("ppo", "CartPole-v1", seed, result)
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**result, "status": "failed"}))
+    early = folder.with_name("early")                                     # failed before its first row
+    early.mkdir()
+    (early / "config.json").write_text(json.dumps({"algorithm": "sac", "config": {"env": "Pendulum-v1", "seed": 1}}))
+    (early / "result.json").write_text(json.dumps({"status": "failed", "steps": 0}))
     text = report([tmp_path], tmp_path / "page.md")[1].read_text()
-    assert "left out: ppo in CartPole-v1: 1. The results of these algorithms are those of the other runs" in text
+    assert "left out: sac in Pendulum-v1: 1; ppo in CartPole-v1: 1. The results of these algorithms are those" in text
     assert "Unfinished or repeated" not in text and "No run is selected" not in text
 
 

@@ -13,6 +13,7 @@ from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.registry import serving as declared
 from spinup.runs.files import read_json
+from spinup.runs.folders import read_result
 from spinup.runs.offline import OfflineConfig
 from spinup.view.grid import Grid
 
@@ -126,8 +127,37 @@ def test_a_peer_has_the_steps_of_the_run_beside_it(tmp_path, monkeypatch, capsys
     assert suite("classic", **asked) == 1
     assert given == ["evaluated", 960, 960]
     assert "failed: sb3_ppo_CartPole-v1 with seed 2: memory" in capsys.readouterr().err
+    folder = tmp_path / "sb3_ppo_CartPole-v1" / "sb3_ppo_CartPole-v1_s2"
+    assert read_result(folder)["status"] == "failed"                      # a report counts it
     shutil.rmtree(tmp_path)
     assert suite("classic", **asked) == 130 and given == ["evaluated", 960, 960]
+
+
+# Turned red by: a peer beside a run that failed, which has made fewer steps; a peer with the steps of that run, kept.
+def test_a_failed_run_has_no_peer_and_other_steps_are_trained_again(tmp_path, monkeypatch):
+    outcome, asked = [], []
+
+    def run(self):
+        for job in self.jobs:
+            job.status = outcome[0]
+            job.directory.mkdir(parents=True, exist_ok=True)
+            (job.directory / "result.json").write_text(json.dumps({"status": outcome[0], "steps": outcome[1],
+                "seconds": 1, "steps_per_second": 1, "measure": "x", "x": 1}))
+        return 0
+
+    def train(module, what, job, **_):
+        asked.append(job["total_steps"])
+        return {**job, "curve": {"steps": [1]}, "versions": {}, "steps": job["total_steps"] + 88, "E100": 1.0, "R100":
+                1.0, "evaluation_returns": [], "training_returns": [], "seconds": 1, "peak_memory": 1}
+
+    monkeypatch.setattr(Grid, "run", run)
+    monkeypatch.setattr(suite_module, "evaluate", lambda *_: 0)
+    monkeypatch.setattr(suite_module, "child", train)
+    for status, steps, trained in (("failed", 300, []), ("finished", 960, [960]), ("finished", 960, [960]),
+                                   ("finished", 990, [960, 990])):
+        outcome[:] = status, steps
+        suite("classic", **SMALL, against="sb3", log_dir=tmp_path)
+        assert asked == trained
 
 
 # Turned red by: seeds after each other for one algorithm, so that the first half of a suite has no second algorithm.

@@ -51,8 +51,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         correlations, ours, cloned = ([x[key] for x in each] for key in ("correlation", "best", "cloned"))
         above = min(a - b for a, b in zip(ours, cloned, strict=True))
         lines += [
-            Line(f"{env}: correlation of requested and reached return, lowest seed", "", min(correlations),
-                 f"> {CORRELATION}", min(correlations) > CORRELATION),
+            Line(f"{env}: correlation of requested and reached return, lowest seed", "", np.min(correlations).item(),
+                 f"> {CORRELATION}", bool(np.min(correlations) > CORRELATION)),           # NaN: missed
             Line(f"{env}: mean return of the dataset", "", mean(x["data"] for x in each)),
             Line(f"{env}: return of behaviour cloning", "", mean(cloned)),
             Line(f"{env}: return with the best return requested", "", mean(ours)),

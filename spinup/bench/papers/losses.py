@@ -75,7 +75,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
            "curves": {task: {method: [columns(trained[task, method, seed], *CURVES) for seed in seeds]
                              for method in METHODS} for task in TASKS}
            | {SENTENCE: {method: columns(folder, *CURVES) for method, folder in sentences.items()}}}
-    return Paper("Losses of the probability ratio: GRPO, GSPO, CISPO, SAPO", lines, draw, raw), [*trained.values()]
+    return Paper("Losses of the probability ratio: GRPO, GSPO, CISPO, SAPO", lines, draw, raw), [
+        *trained.values(), *sentences.values()]
 
 
 def small(task: str, name: str, seed: int, log_dir: Path) -> Path:

@@ -1,6 +1,7 @@
 """Shared parts of the paper benchmarks: stored runs, a table of the paper's numbers and ours, a figure."""
 import ast
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -119,8 +120,13 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
     configs = [read_json(folder / "config.json") for folder in folders]
     commits = sorted({commit for config in configs if (commit := config.get("git"))})      # several if it was resumed
     return finish({"benchmark": "paper", "name": name, "title": paper.title,
-                   "lines": [asdict(line) for line in paper.lines], "versions": configs[0]["versions"],
+                   "lines": [in_json(line) for line in paper.lines], "versions": configs[0]["versions"],
                    "git": ", ".join(commits) or None, "met": all(line.met for line in paper.lines)}, out, **paper.raw)
+
+
+def in_json(line: Line) -> dict[str, Any]:
+    """Return a line as JSON, which has neither NaN nor infinity: these become None."""
+    return {**asdict(line), "ours": line.ours if math.isfinite(line.ours) else None}
 
 
 def check_picture(picture: Path, out: Path | None) -> None:

@@ -46,7 +46,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     won = {name: float(np.mean([sum(seat[name][0] for seat in found) / GAMES for found in results["connect_four"]]))
            for name in ("random", "one-ply")}
     ranked = [rating_over_training("connect_four", folder) for folder in of["connect_four", ""]]
-    ranks = min(float(spearmanr(steps, ratings)[0]) for steps, ratings in ranked)
+    ranks = float(np.min([spearmanr(steps, ratings)[0] for steps, ratings in ranked]))           # NaN if one is
     pairs = [meet("connect_four", *both) for both in zip(of["connect_four", ""], of["connect_four", "newest"],
                                                          strict=True)]
     shares = [float(np.mean(p)) for p in pairs]

@@ -38,7 +38,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             for kind in ("tokens", "board") for name in scripted(GAME)}
     won = {name: mean(found[name][0] for found in results["connect_four"]) / GAMES
            for name in scripted("connect_four")}
-    ranks = {kind: min(found["rank"] for found in ranked[kind]) for kind in kinds}
+    ranks = {kind: float(np.min([found["rank"] for found in ranked[kind]])) for kind in kinds}   # NaN if one is
     lines = [
         Line("tic-tac-toe in text: training minutes, slowest seed", "", minutes["tokens"], f"<= {MINUTES}",
              minutes["tokens"] <= MINUTES),

@@ -16,7 +16,7 @@ from spinup.view.statistics import interval
 SEEDS = (1,)
 STEPS, BATCH = 1_000_000, 4000
 SMOOTH = 11                             # updates averaged in each point, as in the published curves
-JUDGED = (500_000, 1_000_000)           # steps
+SHOWN = (500_000, 1_000_000)            # steps
 SETTINGS = ("--preset", "none", "--threads", "1", "--no-tensorboard", "--total-steps", str(STEPS), "--num-envs", "4",
             "--rollout-steps", str(BATCH // 4), "--hidden", "64,32", "--lam", "0.97", "--value-epochs", "80",
             "--value-lr", "1e-3", "--max-grad-norm", "1e9", "--no-normalise-obs", "--no-normalise-reward")
@@ -47,12 +47,16 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     for (algorithm, env), (means, deviations) in PUBLISHED.items():
         ours = curves[algorithm, env]
         at = [[float(returns[np.abs(steps - point).argmin()]) for steps, returns in ours] for point in POINTS]
-        for point in JUDGED:
+        for point in SHOWN:
             k = POINTS.tolist().index(point)
             low, high = around(at[k], deviations[k])
             few = "" if interval(at[k]) else ", two standard deviations of its seeds"
             lines.append(Line(f"{algorithm}, {env}: return after {point:,} steps", str(means[k]), float(np.mean(at[k])),
                               f"{means[k]} in {low:.0f} to {high:.0f}{few}", low <= means[k] <= high))
+        ranges = [around(*each) for each in zip(at, deviations, strict=True)]
+        inside = sum(low <= mean <= high for mean, (low, high) in zip(means, ranges, strict=True))
+        lines.append(Line(f"{algorithm}, {env}: published points in our range, of {len(POINTS)}", "", inside,
+                          f">= {len(POINTS)}", inside == len(POINTS)))
         raw[f"{algorithm} {env}"] = {"steps": POINTS.tolist(), "returns": at, "seconds": [
             read_json(folder / "result.json")["seconds"]
             for (*of, _), folder in zip(jobs, folders, strict=True) if (*of,) == (algorithm, env)]}
