@@ -174,7 +174,7 @@ for axes, (task, by) in zip(both, found.items(), strict=True):
              yticklabels=by)
     axes.invert_yaxis()
 show(figure, "For each change a dot with its confidence interval. On CartPole, one"
-     " epoch is clearly to the left of 0. On Acrobot, no clip is clearly to the"
+     " epoch is clearly to the left of 0. On Acrobot, no clip is to the"
      " right. The last four changes are near 0 on both tasks. Many intervals contain"
      " 0.")
 
@@ -260,8 +260,8 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["PPO"
 # On Acrobot the learning rate is smaller, and the clip only slowed learning down. Without the clip,
 # an update moved the policy more than twice as far. On average, this did no harm.
 #
-# So the clip is a safety device. Where updates are small anyway, the clip costs speed. Where
-# updates are large, it saves the training. You rarely know beforehand which case you have, so keep
+# So the clip is a safety device. On Acrobot, where updates are small anyway, it costs speed. On
+# CartPole with thirty-two epochs, it saves the training. You rarely know beforehand which case you have, so keep
 # the clip on.
 #
 # ## Try it

@@ -3,7 +3,7 @@
 #
 # **You will** plant bugs in PPO and find them within seconds, with tiny environments made for this
 # purpose. Then you measure how good a policy is, so that the number means something. **You need**
-# [PPO](01_quickstart.ipynb) and the idea of a value function. **Time**: twenty minutes. The code runs
+# notebooks [2](02_policy_gradient.ipynb) and [3](03_ppo_details.ipynb). **Time**: twenty minutes. The code runs
 # for two of them.
 #
 # You make one choice, the budget. `ci` needs less than two minutes on one CPU core. `cpu` trains on
@@ -262,6 +262,7 @@ assert len({tuple(x > 0 for x in row) for row in table.values()}) == len(table) 
 # - Only `both` fails: the action is learned, but the policy does not use the observation.
 # - `constant` has the right value and `observation` a wrong one: the program averages, shifts or mixes
 #   the steps.
+# - `constant` fails: the target contains something from after the end of the episode.
 #
 # The broadcast bug is the most instructive one. With this bug, the policy still learns the probes
 # `action` and `both`. The value function predicts the same value everywhere. This is a poor

@@ -392,7 +392,8 @@ assert np.corrcoef(*ranks)[0, 1] < -0.4 and pay["last"] > 5 * pay["first"]
 #
 # - `pixels` is a forward model of the observation itself. It cannot predict the next picture, so
 #   its error never falls in this room.
-# - `rnd` depends only on the picture that is on the screen. It can memorise four pictures.
+# - `rnd` depends only on the new observation, and not on how the agent got there. It can memorise
+#   four pictures in each cell.
 # - `inverse`, the intrinsic curiosity module (ICM), predicts features instead of pixels. It trains
 #   these features to identify the action from two successive observations. The pictures do not
 #   depend on the action, so they do not help with this.

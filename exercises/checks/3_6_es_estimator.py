@@ -66,8 +66,8 @@ def _(returns):
     return -by_duels(returns)
 
 
-@ranks.mistake("These ranks go from 0 to 1. Subtract 1/2; otherwise the step moves towards every perturbation that was "
-               "evaluated.")
+@ranks.mistake("These ranks go from 0 to 1. Subtract 1/2, so that they sum to 0. In the difference of the two signs a "
+               "constant cancels; with one sign only, it would move the step towards every perturbation.")
 def _(returns):
     return by_duels(returns) + 0.5
 

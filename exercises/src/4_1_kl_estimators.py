@@ -23,6 +23,8 @@
 # The KL divergence of a whole response is the sum over its tokens. Responses are padded to equal length. The padding
 # may hold any value, even infinity or NaN. If a token of the response is NaN, the sum must be NaN.
 #
+# Near the reference policy $r - 1$ is tiny. If you first round $r$ and then subtract 1, most of its digits are lost.
+#
 # **You are done when** `spinup exercise check 4.1` says PASS.
 #
 # **Look at** which of the two policies is the numerator of $r$. Also look at the gradients that this file prints when

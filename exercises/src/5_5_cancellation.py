@@ -23,7 +23,8 @@
 #
 # **You are done when** `spinup exercise check 5.5` says PASS.
 #
-# **Look at** the output of the lines at the end of this file, and at the size of the intermediate numbers.
+# **Look at** the output of the lines at the end of this file, and at the size of the intermediate numbers. More digits,
+# as in float64, only move the problem to larger numbers. Find another formula instead.
 
 # %%
 import torch
