@@ -27,7 +27,6 @@ from torch import Tensor
 from llm.config import LanguageConfig
 from llm.policy.engine import EngineError, Server
 from llm.policy.generate import Prompts, Responses, Sampler
-from llm.policy.lora import merged
 from llm.policy.score import score
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
@@ -41,6 +40,7 @@ from spinup.signals import NAMES
 
 FOLDER = "engine"           # of the weights for a server, in the run's folder
 CLOSE = 0.01                # nats; smaller differences of two log-probabilities may be those of rounding
+CHECKED = 8                 # responses whose log-probabilities tell the temperature of a server
 
 
 def check_shared_memory(needed: int) -> None:
@@ -64,15 +64,17 @@ class Process:
     def __init__(self, model: Transformer, ends: Sequence[int], threads: int):
         self.model = model
         check_shared_memory(sum(p.numel() * p.element_size() for p in model.parameters()))
-        self.copy = copy.deepcopy(merged(model)).requires_grad_(False).cpu().share_memory()
+        # Adapters are not merged: in bf16, a small B A would be lost in the sum with W.
+        self.copy = copy.deepcopy(model).requires_grad_(False).cpu().share_memory()
         self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin,
                                         (self.copy, ends, threads, model.device))
 
     @torch.no_grad()
     def sync(self, _: Path) -> None:
         """Copy the current weights into the shared memory. The process must not be sampling."""
-        for mine, new in zip(self.copy.parameters(), merged(self.model).parameters(), strict=True):
-            mine.copy_(new)
+        for mine, new in zip(self.copy.parameters(), self.model.parameters(), strict=True):
+            if new.requires_grad:
+                mine.copy_(new)
 
     def submit(self, rows: Sequence[list[int]], samples: int, max_tokens: int, seed: int, temperature: float
                ) -> Callable[[], dict[str, Tensor]]:
@@ -174,22 +176,24 @@ def check_engine(cfg: LanguageConfig, task: Task, model: Transformer, tokenizer:
 
 @torch.no_grad()
 def check_temperature(model: Transformer, prompts: Prompts, found: dict[str, Tensor], temperature: float, address: str
-                      ) -> None:
+                      ) -> bool:
     """Raise UserError if a server gives log-probabilities at temperature 1 instead of `temperature`, as vLLM does by
-    default.
+    default. They would give wrong importance weights.
 
-    They would give wrong importance weights. The first response, to the first of `prompts`, is scored at both
-    temperatures.
-    found: ids and logp `[B, T]`, and lengths `[B]`, of responses that were sampled with the weights of `model`, or with
+    One response to each of P `prompts` is scored at both temperatures. Return False if these scores are nearly equal,
+    so that they cannot tell.
+    found: ids and logp `[P, T]`, and lengths `[P]`, of responses that were sampled with the weights of `model`, or with
     those before its last update.
     """
-    n = int(found["lengths"][0])
-    ids, said = found["ids"][:1, :n].to(model.device), found["logp"][0, :n].to(model.device)
-    of = torch.zeros(1, dtype=torch.long, device=model.device)
-    after, before = (score(model, prompts, of, ids, temperature=t)[0][0] for t in (temperature, 1.0))
+    ids, logp, lengths = (found[name].to(model.device) for name in ("ids", "logp", "lengths"))
+    inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+    of = torch.arange(len(ids), device=ids.device)
+    after, before = (score(model, prompts, of, ids, temperature=t)[0][inside] for t in (temperature, 1.0))
+    said = logp[inside]
     if (said - before).abs().mean() < (said - after).abs().mean() - CLOSE:
         raise UserError(f"the server at {address} gives log-probabilities at temperature 1, not {temperature:g}; "
                         "start it with --logprobs-mode processed_logprobs")
+    return temperature == 1 or bool((after - before).abs().mean() > CLOSE)
 
 
 class Source:
@@ -201,7 +205,7 @@ class Source:
         self.flight: Flight | None = None
         self.drawn_from: dict[str, Any] = {}                  # random state before the problems drawn last
         self.synced = -1                                      # the update whose weights the engine has
-        self.checked = False                                  # whether the first responses were looked at
+        self.checked = False                                  # whether the server's temperature is known
         run.threads = cfg.threads or 1                        # the engine needs the other core
         self.engine = check_engine(cfg, task, run.model, run.tokenizer, longest) or Process(run.model, self.ends,
                                                                                             run.threads)
@@ -226,9 +230,10 @@ class Source:
                 flight, found = self.flight, self.flight.wait()
                 self.flight = None
                 if not self.checked and isinstance(self.engine, Server) and flight.update >= max(0, run.update - 1):
-                    prompts = prompts_of(flight.problems[:1], run.tokenizer, run.model, run.max_tokens)
-                    check_temperature(run.model, prompts, found, run.config.temperature, self.engine.address)
-                    self.checked = True
+                    prompts = prompts_of(flight.problems[:CHECKED], run.tokenizer, run.model, run.max_tokens)
+                    first = {name: x[::flight.samples][:CHECKED] for name, x in found.items()}
+                    self.checked = check_temperature(run.model, prompts, first, run.config.temperature,
+                                                     self.engine.address)
                 if self.lag and run.steps + run.steps_each < run.end:
                     self._begin(problems, samples)
         except EngineError:

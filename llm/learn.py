@@ -51,8 +51,7 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         T = part.ids.shape[1]
         settings = {"temperature": cfg.temperature, "checkpointing": cfg.gradient_checkpointing}
         logp, entropy = score(model, batch.prompts, part.of, part.ids, part.lengths, **settings)   # [m, T]
-        if part.drawn is not None:                                        # see `rescored`, `once`
-            part = replace(part, logp=torch.where(part.logp.isnan(), logp.detach(), part.logp))
+        part = replace(part, logp=torch.where(part.logp.isposinf(), logp.detach(), part.logp))       # see `rescored`
         value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
         if not counts:
             (value * 0).backward()
@@ -132,15 +131,13 @@ def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch, once: bool =
     their log-probabilities differ by tenths. Without this step, the ratio would not start at 1. If the sampler is an
     engine, or has older weights, the responses keep its log-probabilities as `drawn`; see `importance_weights`.
 
-    once: True if the batch has one gradient step, and nothing else needs its log-probabilities. Those of an engine's
-        responses are then NaN here, and `backward` takes them from its own forward pass.
+    once: True if the batch has one gradient step, and nothing else needs its log-probabilities. They are then infinite
+        here, and `backward` takes them from its own forward pass.
     """
     if model.dtype == torch.float32 and not cfg.off_policy:
         return batch
     r = batch.responses
-    if once and cfg.off_policy:
-        return replace(batch, responses=replace(r, logp=torch.full_like(r.logp, torch.nan), drawn=r.logp))
-    logp = select(logp_under(model, cfg, batch), r.mask)
+    logp = torch.full_like(r.logp, torch.inf) if once else select(logp_under(model, cfg, batch), r.mask)
     return replace(batch, responses=replace(r, logp=logp, drawn=r.logp if cfg.off_policy else None))
 
 

@@ -38,10 +38,11 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
       copy of the weights in fp32. With `shard`, each process has its share of these. With `fsdp`, it has its share of
       all models and their gradients, and while it samples, all weights of the policy.
       With adapters, only they have gradients and moments, and all models share the frozen weights.
-    - frozen models: the reference policy, the reward model, and other models that do not learn.
-    - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
-    - activations and logits of a micro-batch. For the backward pass, a layer keeps its inputs, its projections, and the
-      outputs of its MLP. Keys and values of a prompt are repeated for each of its responses.
+    - frozen models: the reference policy, the reward model, and other models that do not learn. With adapters, a value
+      function that copies the reward model has frozen weights of its own.
+    - KV caches of all responses that this process samples at once: 2 * layers * kv_heads * head_size numbers per token.
+    - activations, attention mask and logits of a micro-batch. For the backward pass, a layer keeps its inputs, its
+      projections, and the outputs of its MLP. Keys and values of a prompt are repeated for each of its responses.
     - a second process that samples: its weights and caches, and Python with torch.
     - libraries: Python with torch and transformers, unless the model is on a GPU.
 
@@ -49,7 +50,7 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
         parameters: number of parameters of the policy.
         size: responses per micro-batch.
         prompt, response: longest lengths, in tokens.
-        rows: most responses that are sampled at once.
+        rows: most responses that this process samples at once.
         cuda: whether the run uses a GPU.
         judge: number of parameters of the reward model that scores the responses; they are in fp32.
         adapters: number of parameters of the adapters, if only they learn.
@@ -62,18 +63,20 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     kept = 4 * shape.width + 4 * shape.hidden + (3 * shape.heads + 2 * shape.kv_heads) * shape.head_size
     layers = 1 if cfg.gradient_checkpointing else shape.layers
     activations = layers * (tokens * kept + size * (prompt + response) * keys) + shape.layers * tokens * shape.width
+    activations += size * response * (prompt + response)                                      # the mask, of all layers
     logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
     learning = trained * (adapters or parameters)
     shared, size_of_run = parameters - adapters if adapters else 0, ranks.wanted(cfg.workers)
     share = size_of_run if cfg.fsdp else 1
-    caches = CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4)
+    cache = CACHES * (prompt + response) * shape.layers * keys * (each if cuda else 4)        # of one response
     second = getattr(cfg, "lag", 0) and cfg.engine == "own"
     return {"weights": (shared + learning) * each // share, "gradients": learning * each // share,
             "Adam": learning * (8 if each == 4 else 12) // (size_of_run if cfg.shard else share),
-            "frozen models": (0 if adapters else frozen * parameters * each) // share + 4 * judge,
+            "frozen models": (0 if adapters else frozen * parameters * each) // share + judge * (
+                4 + (each if adapters and trained > 1 else 0)),
             "weights for sampling": parameters * each * cfg.fsdp,
-            "KV caches": caches,
-            "second process": second * (parameters * each + caches + (0 if cuda else LIBRARIES)),
+            "KV caches": rows * cache,
+            "second process": second * (parameters * each + cfg.sampled * cache + (0 if cuda else LIBRARIES)),
             "activations and logits": activations * each * trained + logits * 4,
             "libraries": 0 if cuda else LIBRARIES}
 
@@ -102,7 +105,8 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     adapters = sum(p.numel() for p in model.parameters() if p.requires_grad) if cfg.lora else 0
     loaded = sum(p.numel() * p.element_size() for p in model.parameters()) + 4 * judges
     loaded += 0 if cuda else LIBRARIES
-    there, rows = free + loaded, max(cfg.sampled, 2 * cfg.held_out)       # see `Run.evaluate`
+    own = cfg.prompts if cfg.off_policy else cfg.sampled      # beside an engine, only greedy responses to the prompts
+    there, rows = free + loaded, max(own, 2 * cfg.held_out)               # see `Run.evaluate`
 
     def parts(size: int) -> dict[str, float]:
         return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda, judges, adapters)
@@ -111,8 +115,12 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     fitting = next((size for size, whole in wholes.items() if whole <= there), 0)
     if not fitting:
         advice = "--gradient-checkpointing" if cfg.lora else "--lora 16 or --gradient-checkpointing"
+        lower = "--model or --max-tokens"
+        if (least := parts(SIZES[-1]))["KV caches"] > sum(least.values()) / 2:
+            names = ("--prompts", "--samples") if hasattr(cfg, "prompts") else ()
+            lower = ", ".join(["--model", "--max-tokens", *names]) + " or --held-out"
         raise UserError(f"training {cfg.model} needs about {wholes[SIZES[-1]] / GB:.1f} GB of memory, and "
-                        f"{there / GB:.1f} GB are available; choose a smaller --model or --max-tokens, add {advice}, "
+                        f"{there / GB:.1f} GB are available; choose a smaller {lower}, add {advice}, "
                         "or use a device with more memory")
     cfg.micro_batch = cfg.micro_batch or (0 if resumed else fitting)
     found = parts(size := cfg.micro_batch or cfg.responses)

@@ -4,6 +4,7 @@ In a `Batch` of pairs, row 2 i is the chosen (preferred) response of pair i, and
 """
 import math
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,37 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     whole = join(found)
     whole.responses.logp.fill_(torch.nan)                                 # of the initial policy, not of the old one
     return whole.pick(torch.arange(2 * wanted, device=run.device))
+
+
+class Sampled:
+    """Part of a checkpoint: a checksum of the pairs that a run sampled before its first update.
+
+    A resumed run samples them again. Loading raises UserError if it got other pairs, because another kind of device or
+    a reward that changes would silently change the training data.
+    """
+
+    def __init__(self, *pairs: Batch):
+        self.value = 0
+        for batch in pairs:
+            for x in (batch.prompts.ids, batch.responses.ids * batch.responses.mask.long()):
+                self.value = zlib.crc32(x.cpu().numpy().tobytes(), self.value)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the checksum."""
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Compare the checksum with that of the checkpoint."""
+        if state["value"] != self.value:
+            raise UserError("this run sampled other preference pairs when it began: another kind of device or version "
+                            "of torch rounds differently, or the reward has changed; resume it as it was begun, or "
+                            "train again under another --exp-name")
+
+
+def keep(run: Run, pairs: Sequence[Batch], **parts: Any) -> None:
+    """Name the parts of the run's checkpoints, with the checksum of the pairs that it learns from or tests on."""
+    old = run.state is not None and "pairs" not in run.state["parts"]     # checkpoints did not always have it
+    run.keep(**parts, **({} if old else {"pairs": Sampled(*pairs)}))
 
 
 def held_out_pairs(cfg: PreferenceConfig) -> int:

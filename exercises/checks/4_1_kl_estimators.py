@@ -12,8 +12,8 @@ exercise = Exercise(
            "probability. What remains is the mean of a log ratio, with the policy in the numerator.",
            "All three are functions of log r = logp_ref - logp. Watch its sign in k1 and k3. In the sum over a "
            "response, do not multiply the padding by 0: 0 times infinity is NaN.",
-           "k1: minus log r. k2: half of log r squared. k3: exp(log r) - 1, computed by the one function expm1, minus log r. The sum: write 0 where "
-           "the mask is False, then sum along the last axis.",
+           "k1: minus log r. k2: half of log r squared. k3: exp(log r) - 1, computed by the one function expm1, minus "
+           "log r. The sum: write 0 where the mask is False, then sum along the last axis.",
            "log_r = logp_ref - logp, and k3 is torch.expm1(log_r) - ...; kl_per_response is torch.where(mask, ..., "
            "0.0).sum(...)."])
 

@@ -26,8 +26,8 @@
 # **You are done when** `spinup exercise check 4.7` says PASS.
 #
 # **Look at** `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns with the
-# `trial_advantages` of the classic RL², which is not the function that you write below: it is GAE, here with values of 0 and
-# $\lambda = 1$. The baseline is `group_values`.
+# `trial_advantages` of the classic RL², which is not the function that you write below: it is GAE, here with values of
+# 0 and $\lambda = 1$. The baseline is `group_values`.
 
 # %%
 import torch

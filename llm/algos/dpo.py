@@ -59,7 +59,15 @@ from llm.learn import Loss, logp_under
 from llm.policy.generate import Responses
 from llm.policy.score import forward_kl
 from llm.policy.tokenizer import Tokenizer, tokens_with
-from llm.preferences import accuracy, compare, find_pairs, ranked_rightly, rows_of, shuffled
+from llm.preferences import (
+    accuracy,
+    compare,
+    find_pairs,
+    keep,
+    ranked_rightly,
+    rows_of,
+    shuffled,
+)
 from llm.rollout import Batch
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -213,7 +221,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return {"pair_accuracy": ranked_rightly(run, test, logp_ref_test)}
 
     with run:
-        run.keep(model=run.model, optimizer=optimizer)
+        keep(run, [test] if fixed is None else [test, fixed], model=run.model, optimizer=optimizer)
         run.columns(*COLUMNS)
         run.first_row(tested)
         for update in run.updates(cfg.total_steps):

@@ -58,6 +58,7 @@ from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import step_size
 from spinup.core.returns import gae
 from spinup.errors import UserError
+from spinup.runs import ranks
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
 
 LAMBDA = (0.9, 1.0)     # range of VAPO's policy lambda; with 0.5 to 1, 7-token responses collapsed
@@ -101,8 +102,9 @@ class Config(EngineConfig):
         if self.ptx_task and not self.ptx_coef:
             raise UserError("--ptx-task is imitated with the weight --ptx-coef, which is 0; add "
                             "--ptx-coef 1")
-        if self.ptx_coef and self.workers > 1:
-            raise UserError("--ptx-coef works with one process; leave out --workers")
+        if self.ptx_coef and ranks.wanted(self.workers) > 1:
+            raise UserError("--ptx-coef works with one process; leave out --workers, and do not "
+                            "start with torchrun")
         if self.value_warmup >= self.total_steps:
             raise UserError(f"--value-warmup {self.value_warmup} leaves no updates for the policy, "
                             f"because --total-steps is {self.total_steps}; lower --value-warmup or "

@@ -32,7 +32,7 @@ from torch.nn.functional import logsigmoid, pad
 from llm.config import PreferenceConfig
 from llm.policy.policy import check_context
 from llm.policy.scalar import ScalarModel, rewards
-from llm.preferences import RewardRun, accuracy, find_pairs, rows_of, shuffled
+from llm.preferences import RewardRun, accuracy, find_pairs, keep, rows_of, shuffled
 from llm.rollout import Batch
 from llm.run import Result
 from llm.tasks.make import make_task
@@ -117,7 +117,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 "length_correlation": correlation(reward.flatten(), lengths)}
 
     with run:
-        run.keep(model=model, optimizer=optimizer)
+        keep(run, [pairs, held_out], model=model, optimizer=optimizer)
         run.columns("loss", "train_accuracy", "grad_norm", "learning_rate")
         run.first_row(tested)
         for update in run.updates(cfg.total_steps):

@@ -15,7 +15,8 @@ class Slots:
         start: position of the first new token if it is the same in all rows; else None.
         positions: `[B, T]` position of each token if `start` is None. A prompt's first token is at 0, whatever the
             padding.
-        mask: `[B or 1, 1, T, S]` bool, True where a query may attend; None means causal attention.
+        mask: `[B or 1, 1, T, S]` bool, True where a query may attend, or what `additive` returns for it; None means
+            causal attention.
     """
 
     start: int | None = 0

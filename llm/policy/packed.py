@@ -7,7 +7,7 @@ from torch import Tensor
 from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
 from llm.policy.shape import Shape
-from llm.policy.transformer import Transformer
+from llm.policy.transformer import Transformer, additive, attention_dtype
 
 WIDE = 256              # width of the model from which computing padding takes longer than packing
 PADDING = 0.2           # share of the multiplications that packing must save
@@ -86,7 +86,8 @@ def read_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, l
     causal = torch.ones(shape[1], shape[1], dtype=torch.bool, device=device).tril()
     asked, mine = response[:, None] == -1, response[:, None] == response[:, :, None]
     mask = causal & (group[:, None] == group[:, :, None]) & (asked | mine)
-    hidden = model.hidden(tokens, Slots(None, positions, mask[:, None]), None, checkpointing).flatten(0, 1)
+    mask = additive(mask[:, None], attention_dtype(device, model.dtype))
+    hidden = model.hidden(tokens, Slots(None, positions, mask), None, checkpointing).flatten(0, 1)
     inside = torch.arange(ids.shape[1], device=device) < lengths[:, None]
     return (hidden[last.flatten()] * inside.view(-1, 1)).unflatten(0, ids.shape)
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from llm.policy.cache import Prefix, Slots
 from llm.policy.generate import Prompts
 from llm.policy.packed import read_packed, worth_packing
-from llm.policy.transformer import Transformer, compiled
+from llm.policy.transformer import Transformer, additive, attention_dtype, compiled
 from spinup.core.kl import kl_categorical
 
 PIECE = 2**19           # log-probabilities per piece in the computation of entropy on a CPU
@@ -80,7 +80,7 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths:
         lengths = prompts.lengths[of]
         seen = (columns < lengths[:, None])[:, None].expand(-1, T - 1, -1)                   # hide a prompt's padding
         mask = torch.cat([seen, causal.expand(B, -1, -1)], 2)[:, None]                       # [B, 1, T - 1, L + T - 1]
-        slots = Slots(None, lengths[:, None] + steps, mask)
+        slots = Slots(None, lengths[:, None] + steps, additive(mask, attention_dtype(ids.device, model.dtype)))
     rest = model.hidden(said[:, :-1], slots, prefix, checkpointing)
     return torch.cat([first[:, None], rest], 1)
 

@@ -53,6 +53,16 @@ def attention_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if device.type == "cpu" and dtype.itemsize < 4 else dtype
 
 
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers that attention adds to its scores: 0 where `mask` `[..., S]` is True, else -inf.
+
+    All layers share them. From a bool mask, torch makes such numbers in each layer, and keeps them for the backward
+    pass. The strides are multiples of 8; torch would copy others for its fast kernels on CUDA.
+    """
+    wide = torch.full((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8), -torch.inf, dtype=dtype, device=mask.device)
+    return wide[..., :mask.shape[-1]].masked_fill_(mask, 0)
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> Tensor:
     """Attention `[B, heads, T, d]` of queries `[B, heads, T, d]` to keys and values `[B, kv_heads, S, d]`.
 

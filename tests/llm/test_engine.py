@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import llm
-from llm import ahead
+from llm import ahead, learn, memory
 from llm.algos.grpo import Config
 from llm.learn import importance_weights
 from llm.memory import needed
@@ -17,6 +17,7 @@ from llm.policy.engine import EngineError, Server, choices, models, received
 from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import load_model
+from llm.policy.lora import adapt
 from llm.policy.score import score
 from spinup.errors import UserError, WorkerError
 from spinup.runs.checkpoint import load_checkpoint
@@ -149,6 +150,33 @@ def test_log_probabilities_before_the_temperature_are_refused(settings, server):
     server.raw = True
     with pytest.raises(UserError, match="at temperature 1, not 0.5; start it with --logprobs-mode processed_logprobs"):
         llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
+
+
+# Turned red by: a verdict from one response that tells nothing, after which no other one is looked at.
+def test_the_temperature_of_a_server_is_known_from_responses_that_depend_on_it(beginner, settings, server):
+    start = load_model(beginner)
+    prompts, of = Prompts.of([start.tokenizer.encode("ab>")] * 2), torch.arange(2)
+    ids, lengths = torch.tensor([[1, 2, 0], [3, 0, 0]]), torch.tensor([3, 2])
+    for model, told in ((start.model, True), (start.model.requires_grad_(False), False)):
+        if not told:
+            for p in model.parameters():
+                p.mul_(0)                                                 # a uniform policy at any temperature
+        logp = score(model, prompts, of, ids, temperature=0.5)[0].detach()
+        found = {"ids": ids, "logp": logp, "lengths": lengths}
+        assert ahead.check_temperature(model, prompts, found, 0.5, "here") is told
+
+
+# Turned red by: adapters that are added to the weights of the second process, where bf16 rounds them away.
+def test_the_second_process_has_the_adapters_themselves(beginner, monkeypatch):
+    monkeypatch.setattr(ahead, "ProcessPoolExecutor", lambda *_: None)
+    model = adapt(load_model(beginner).model.bfloat16(), 2, 2.0)
+    process = ahead.Process(model, [0], 1)
+    with torch.no_grad():
+        for b in model.blocks[0].qkv.lora_b:
+            b.fill_(1e-5)
+    process.sync(None)
+    assert all(map(torch.equal, process.copy.parameters(), model.parameters()))
+    assert process.copy.blocks[0].qkv.lora_b[0].data_ptr() != model.blocks[0].qkv.lora_b[0].data_ptr()
 
 
 # Turned red by: a server that gets the frozen weights without the adapters.
@@ -299,6 +327,38 @@ def test_the_memory_of_the_second_process_is_counted(beginner):
     alone, server, two = (needed(shape, 1000, Config(**x), **size)["second process"]
                           for x in ({}, {"lag": 1, "engine": "http://a:1"}, {"lag": 1}))
     assert alone == server == 0 and two > 4 * 1000
+    few, many = (needed(shape, 1000, Config(lag=1, prompts=n, samples=4), **size) for n in (4, 8))
+    assert many["second process"] > few["second process"] and many["KV caches"] == few["KV caches"]
+
+
+# Turned red by: caches for all responses of an update, although an engine samples them.
+@pytest.mark.parametrize("engine, rows", [("own", 32), ("http://a:1", 8)])
+def test_beside_an_engine_the_caches_are_those_of_evaluation(engine, rows, beginner, monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "needed", lambda *args: asked.append(args[6]) or needed(*args))
+    model = load_model(beginner).model
+    memory.fit(Config(engine=engine, prompts=8, samples=4, held_out=2, quiet=True), model, 3, 3)
+    assert set(asked) == {rows}
+
+
+# Turned red by: advice without the settings that the caches depend on.
+def test_where_caches_are_too_large_the_advice_names_what_they_depend_on(beginner, monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 1e9)
+    model = load_model(beginner).model
+    with pytest.raises(UserError, match="choose a smaller --model, --max-tokens, --prompts, --samples or --held-out"):
+        memory.fit(Config(prompts=65536, samples=100, quiet=True), model, 3, 3)
+
+
+# Turned red by: a forward pass only for log-probabilities that the gradient step computes too; another gradient.
+def test_in_bf16_a_batch_of_one_step_is_not_scored_before(settings, monkeypatch):
+    given = settings(lr=0.02, warmup=0, dtype="bfloat16", total_steps=2)
+    scored, real = [], learn.logp_under
+    monkeypatch.setattr(learn, "logp_under", lambda *args: scored.append(1) or real(*args))
+    fresh = llm.grpo(**given)
+    assert not scored and fresh.progress["ratio_max"][-1] == fresh.progress["ratio_min"][-1] == 1
+    monkeypatch.setattr("llm.algos.grpo.rescored", lambda model, cfg, batch, once: learn.rescored(model, cfg, batch))
+    again = llm.grpo(**given)
+    assert scored and torch.allclose(weights_of(fresh.policy.model), weights_of(again.policy.model), atol=1e-3)
 
 
 # Turned red by: a check that comes after the folder of the run.

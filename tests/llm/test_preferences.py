@@ -691,7 +691,7 @@ def test_online_dpo_stands_still_where_nothing_differs(loss, train, parts, monke
 
 
 # Turned red by: an order of the pairs that begins again, or pairs of the policy as it now is; a reference that is read
-# from the checkpoint.
+# from the checkpoint; other pairs than before, without a word.
 @pytest.mark.parametrize("method", ["dpo", "kto", "online_dpo", "reward_model"])
 def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
     settings = {"total_steps": 5, "lr": 0.01, "noise": 0.5, "warmup": 0}
@@ -709,8 +709,12 @@ def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
     first = train(method, **settings, log_dir=str(tmp_path))
     assert first.status == "interrupted" and load_checkpoint(first.directory / "checkpoint.pt")["update"] == 3
     pause.clear()
+    with monkeypatch.context() as patch:                                  # a reward that has changed
+        patch.setattr(preferences, "compare", lambda *args: compare(*args).flip(1))
+        with pytest.raises(UserError, match="this run sampled other preference pairs when it began"):
+            train(method, first.directory, **settings, log_dir=str(tmp_path))
     second = train(method, first.directory, **settings, log_dir=str(tmp_path))
-    weights = [torch.cat([p.detach().flatten() for p in parts[i]["model"].parameters()]) for i in (0, 1, 2)]
+    weights = [torch.cat([p.detach().flatten() for p in parts[i]["model"].parameters()]) for i in (0, 1, -1)]
     assert second.status == "finished" and torch.equal(weights[2], weights[0])
     assert not torch.equal(weights[1], weights[0])
     timeless = ("loss", "grad_norm", "train_accuracy", "pair_accuracy")

@@ -6,6 +6,7 @@ import torch
 from torch.nn.utils import parameters_to_vector as flat
 
 import llm
+from llm.policy import transformer
 from llm.policy.generate import Prompts
 from llm.policy.packed import pack, read_packed, worth_packing
 from llm.policy.score import read, score
@@ -39,6 +40,22 @@ def batch():
 def gradient(model, numbers, weight, inside):
     loss = (torch.where(inside, numbers[0], 0.0) * weight).sum()
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+
+
+# Turned red by: a mask of another type, which each layer would convert and keep; strides that CUDA's kernels refuse.
+def test_all_layers_share_one_mask_of_numbers(model, batch, monkeypatch):
+    seen, attend = [], transformer.attend
+    monkeypatch.setattr(transformer, "attend", lambda q, k, v, mask, grouped: seen.append(mask) or attend(
+        q, k, v, mask, grouped))
+    prompts, of, ids, lengths = batch
+    read(model, prompts, of, ids)
+    asked, given = seen[:2], seen[2:]                                     # the prompts, and the responses
+    assert len(given) == 2 and given[0] is given[1] and given[0].dtype == torch.float32
+    assert set(given[0].unique().tolist()) == {0.0, -torch.inf} and all(mask is None for mask in asked)
+    assert all(stride % 8 == 0 for stride in given[0].stride()[:-1])
+    seen.clear()
+    read_packed(model, prompts, of, ids, lengths)
+    assert seen[0] is seen[1] and seen[0].dtype == torch.float32
 
 
 # Turned red by: attention to the sequence before; positions that go on; the state of the token itself, or of the last
