@@ -26,6 +26,7 @@ def shared(draw: Callable[..., Batch], problems: Sequence[Problem], generator: t
     """Return `draw(problems, generator=generator)`; of several ranks, each draws the responses to its share.
 
     The generator, which is the same on all ranks, then draws a seed, and each rank gets another generator from it.
+    Torch's global generator orders the minibatches. It stays the same on all ranks, whatever a reward draws from it.
     """
     if ranks.size() == 1:
         return draw(problems, generator=generator)
@@ -33,7 +34,9 @@ def shared(draw: Callable[..., Batch], problems: Sequence[Problem], generator: t
     seed = int(torch.randint(2**60, (), generator=generator, device=device)) + ranks.rank()
     part = None
     if own:
-        part = draw(problems[own.start:own.stop], generator=torch.Generator(device).manual_seed(seed))
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(seed)
+            part = draw(problems[own.start:own.stop], generator=torch.Generator(device).manual_seed(seed))
         part = moved(replace(part, problems=[None] * len(own)), "cpu")
     whole = join([x for x in ranks.gather(part) if x is not None])
     return replace(moved(whole, device), problems=list(problems))

@@ -77,7 +77,7 @@ class Divided:
 
     def __init__(self, model: nn.Module):
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
         body = getattr(model, "body", model)
         self.model = model
         self.outline = {name: x.detach().to("meta") for name, x in model.named_parameters()}
@@ -87,7 +87,8 @@ class Divided:
             torch.cuda.set_device(body.device)                            # FSDP uses the current device
         mesh = init_device_mesh(body.device.type, (ranks.size(),))
         for unit in (*body.blocks, model):                                # the last has the embedding and the head
-            fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+            fully_shard(unit, mesh=mesh, reshard_after_forward=True,
+                        mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32))
             unit.set_gradient_divide_factor(1.0)                          # a sum: losses have the whole denominator
             unit.set_force_sum_reduction_for_comms(True)                  # Gloo cannot multiply and sum in one step
         body.divided = True

@@ -129,6 +129,22 @@ def test_a_batch_of_ranks_has_the_order_of_its_problems(prompts, beginner, toget
         assert first.texts[:3] != first.texts[3:]
 
 
+# Turned red by: a reward whose random numbers change the order of the minibatches on one rank alone.
+def test_a_reward_may_draw_random_numbers(beginner, monkeypatch):
+    monkeypatch.setattr(ranks, "size", lambda: 2)
+    monkeypatch.setattr(ranks, "mine", range)
+    monkeypatch.setattr(ranks, "gather", lambda thing: [thing])
+    drawn = []
+    task = make_task(SMALL["task"], lambda prompt, response: drawn.append(float(torch.rand(()))) or drawn[-1])
+    start, generator = load_model(beginner), torch.Generator().manual_seed(1)
+    draw = functools.partial(sample, Sampler(start.model, start.tokenizer.ends), task, start.tokenizer, samples=3,
+                             max_tokens=5)
+    before, already = torch.get_rng_state(), len(drawn)
+    for _ in range(2):
+        shared(draw, problems_of(task, 2, np.random.default_rng(0)), generator)
+    assert torch.equal(torch.get_rng_state(), before) and len(set(drawn[already:])) == 12
+
+
 # Turned red by: the gradient of a predictor, which each rank computes from all responses, summed over the ranks.
 def test_only_gradients_of_a_share_are_summed(monkeypatch):
     model, added = torch.nn.Linear(2, 1), []
