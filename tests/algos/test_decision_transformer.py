@@ -105,6 +105,8 @@ def test_an_output_depends_on_what_was_seen_before_it_and_on_nothing_else(dist):
         x[:, column] = 1 - x[:, column]
         moved = (policy(window._replace(**{name: x})) - before).abs().amax(2)[1] > 1e-7
         assert moved.tolist() == [i in changes for i in range(4)]
+    moved = policy(window._replace(time=window.time.flip(1))) - before
+    assert float(moved[1].abs().max()) > 1e-4                             # the time step is an input
     padding = window.mask == 0
     other = window._replace(to_go=torch.where(padding, 9.0, window.to_go),
                             obs=torch.where(padding[..., None], -7.0, window.obs))

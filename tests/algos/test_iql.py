@@ -8,7 +8,6 @@ from gymnasium.spaces import Box
 
 from spinup.algos import iql
 from spinup.algos.iql import advantage_weight
-from spinup.core.expectile import expectile_loss
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
@@ -24,14 +23,6 @@ def test_the_weights_worked_by_hand():
     adv = torch.tensor([0.0, math.log(4), -math.log(4), 50.0])
     torch.testing.assert_close(advantage_weight(adv, 0.5), torch.tensor([1.0, 2.0, 0.5, 100.0]))
     assert (advantage_weight(adv, 0.0) == 1).all()                        # imitation
-
-
-# The tau-expectile m of 0 and 1 solves tau (1 - m) = (1 - tau) m, so m = tau. Turned red by: 1 - tau for tau.
-@pytest.mark.parametrize("tau", [0.5, 0.7, 0.9])
-def test_v_leads_to_the_expectile_of_the_values(tau):
-    q, v = torch.tensor([0.0, 1.0]), torch.tensor(tau, requires_grad=True)
-    expectile_loss(q - v, tau).mean().backward()
-    assert v.grad.item() == pytest.approx(0, abs=1e-7)
 
 
 # Turned red by: V learned from the online critics or from one; a target of Q with an action of the policy; weights with

@@ -105,17 +105,20 @@ class Screen(gymnasium.Env):
 
 
 # Turned red by: a loss of the value function that moves the CNN, whose features are those of the policy.
-def test_of_images_the_value_function_trains_its_head_alone(tmp_path, monkeypatch):
-    begun, make_policy = [], vpg.make_policy
+@pytest.mark.parametrize("algorithm, still", [(vpg, {"lr": 1e-12}), (trpo, {"max_kl": 1e-20})], ids=["vpg", "trpo"])
+def test_of_images_the_value_function_trains_its_head_alone(algorithm, still, tmp_path, monkeypatch):
+    begun, make_policy = [], algorithm.make_policy
 
     def noted(*args):
         policy = make_policy(*args)
         begun.append({name: x.clone() for name, x in policy.state_dict().items()})
         return policy
 
-    monkeypatch.setattr(vpg, "make_policy", noted)
-    ended = train(tmp_path, env=Screen, lr=1e-12, value_lr=0.1).policy.module.state_dict()
-    moved = {name.split(".")[0] for name, x in begun[0].items() if not torch.allclose(x, ended[name], atol=1e-9)}
+    monkeypatch.setattr(algorithm, "make_policy", noted)
+    cfg = algorithm.Config(env=Screen, num_envs=2, rollout_steps=8, total_steps=48, value_lr=0.1, quiet=True,
+                           tensorboard=False, log_dir=tmp_path.as_posix(), **still)
+    ended = algorithm.train(cfg).policy.module.state_dict()
+    moved = {name.split(".")[0] for name, x in begun[0].items() if not torch.allclose(x, ended[name], atol=1e-8)}
     assert moved == {"v"}
 
 
@@ -129,6 +132,7 @@ def test_masked_steps_are_not_in_the_loss():
 @pytest.mark.parametrize("settings, advice", [
     ({"num_envs": 1, "rollout_steps": 1}, "advantages cannot be normalised over one step"),
     ({"rollout_steps": 16, "total_steps": 100}, "--total-steps 100 is less than one batch of 128 steps")])
-def test_batches_that_cannot_be_used_are_refused(settings, advice):
+@pytest.mark.parametrize("algorithm", [vpg, trpo], ids=["vpg", "trpo"])
+def test_batches_that_cannot_be_used_are_refused(algorithm, settings, advice):
     with pytest.raises(UserError, match=advice):
-        vpg.Config(**settings)
+        algorithm.Config(**settings)

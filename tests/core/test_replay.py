@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from spinup.algos import dqn
-from spinup.algos.dqn import importance_weights
 from spinup.core.replay import Priorities, Replay, replay_bytes
 from spinup.envs.vector import Step
 
@@ -397,18 +396,6 @@ def test_priorities_go_on_from_their_state():
     kept.forget()
     kept.set(np.array([0]))
     assert kept.draw(np.random.default_rng(0), 2, 1)[0].tolist() == [0, 0]
-
-
-# Turned red by: no division by the largest; `probability ** beta`.
-@pytest.mark.parametrize("beta", [0, 0.4, 1])
-def test_importance_weights_undo_the_priorities(beta):
-    probability = np.array([0.5, 0.125, 0.25, 0.125])
-    weights = importance_weights(probability, 10, beta)
-    assert weights.dtype == np.float32
-    np.testing.assert_allclose(weights, (0.125 / probability) ** beta, rtol=1e-6)
-    if beta == 1:                                                         # the weighted mean is that of uniform draws
-        error = np.array([3.0, -1, 4, 2])
-        np.testing.assert_allclose((probability * weights * error).sum() / (probability * weights).sum(), error.mean())
 
 
 def only_what_is_there(monkeypatch, dies_at: int | None = None) -> list[int]:

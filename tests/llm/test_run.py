@@ -14,6 +14,8 @@ import spinup
 from llm.columns import METRICS, PHASES
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose
+from llm.learn import kl_to_reference
+from llm.policy.load import load_model
 from llm.rollout import sample
 from llm.run import Result
 from llm.tasks import Problem
@@ -67,6 +69,16 @@ def train(method: str, model: str, **settings) -> Result:
 def weights(result: Result) -> torch.Tensor:
     parts = load_checkpoint(result.directory / "checkpoint.pt")["parts"]["model"]
     return torch.cat([parts[name].flatten() for name in sorted(parts)])
+
+
+# Turned red by: the KL divergence in the other direction.
+def test_the_kl_of_a_row_is_from_the_policy_to_its_start(beginner, monkeypatch):
+    seen, real = [], kl_to_reference
+    monkeypatch.setattr("llm.run.kl_to_reference", lambda model, reference, *rest: seen.append(
+        (model, reference)) or real(model, reference, *rest))
+    train("sft", beginner, lr=0.02, warmup=0)
+    start = load_model(beginner).model
+    assert [all(map(torch.equal, net.parameters(), start.parameters())) for net in seen[-1]] == [False, True]
 
 
 # Turned red by: a start that is not written down; no accuracies in result.json.

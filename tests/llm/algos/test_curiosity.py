@@ -9,6 +9,7 @@ from llm.policy.cache import Slots
 from llm.policy.transformer import Transformer
 from llm.run import Run
 from spinup.algos.ppo import clipped_surrogate
+from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 
 TINY = {"task": "lock:length=3,symbols=3", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
@@ -37,7 +38,8 @@ def train(tmp_path, monkeypatch):
             novelty = {name: x.clone() for name, x in novelty.items()}
             stats = backward(run, batch, rows, loss, *per_row, **whole)
             seen.updates.append(SimpleNamespace(run=run, batch=batch, rows=rows, adv=per_row[0], before=before,
-                                                novelty=novelty, grad=seen.parts["optimizer"].flat.grad.clone()))
+                                                novelty=novelty, whole=whole,
+                                                grad=seen.parts["optimizer"].flat.grad.clone()))
             if len(seen.updates) == interrupt:
                 run.interruption.received = 2
             return stats
@@ -189,3 +191,17 @@ def test_settings_that_do_not_fit_are_refused(given, words, train, tmp_path):
     with pytest.raises(UserError, match=words):
         train(**given)
     assert not any(tmp_path.iterdir())
+
+
+# Turned red by: a denominator of the whole batch for each minibatch; a predictor that learns from other shares.
+def test_minibatches_share_the_denominator(train, monkeypatch):
+    sizes, minimizer = [], FlatAdam.minimizer
+
+    def noted(optimizer, loss):
+        minimize = minimizer(optimizer, loss)
+        return lambda states: sizes.append(len(states)) or minimize(states)
+
+    monkeypatch.setattr(FlatAdam, "minimizer", noted)
+    seen = train(minibatches=2, total_steps=1, epochs=1, bonus_steps=3, bonus_share=0.5)
+    assert [float(u.whole["denominator"]) for u in seen.updates] == [16 / 2] * 2
+    assert sizes == [4] * 6                                   # half of a minibatch of 8, three times for each

@@ -42,7 +42,7 @@ def train(tmp_path, monkeypatch):
             stats = backward(run, batch, rows, loss, *per_row, **whole)
             grad = seen.parts["optimizer"].flat.grad.clone()
             seen.updates.append(SimpleNamespace(run=run, batch=batch, rows=rows, adv=per_row[0], before=before,
-                                                grad=grad, stats=stats))
+                                                grad=grad, stats=stats, whole=whole))
             if len(seen.updates) == interrupt:
                 run.interruption.received = 2
             return stats
@@ -181,3 +181,11 @@ def test_settings_that_do_not_fit_are_refused(given, words, train, tmp_path):
     with pytest.raises(UserError, match=words):
         train(**given)
     assert not any(tmp_path.iterdir())
+
+
+# Turned red by: a denominator of the whole batch for each minibatch; the tokens where the setting says responses.
+@pytest.mark.parametrize("average", ["sequence", "token", "constant"])
+def test_minibatches_share_the_denominator(average, train):
+    seen = train(average=average, minibatches=2, total_steps=1)
+    whole = float(seen.updates[0].batch.responses.mask.sum()) if average == "token" else 12
+    assert [float(u.whole["denominator"]) for u in seen.updates] == [whole / 2] * 2

@@ -12,6 +12,7 @@ from torch.nn.utils import parameters_to_vector as flat
 
 import llm
 from llm.algos import self_play
+from llm.algos.self_play import read_games
 from llm.duels import NO_MOVE, mover, play
 from llm.policy.cache import Slots
 from llm.policy.shape import Shape
@@ -82,6 +83,9 @@ def test_games_follow_the_rules_and_each_player_writes_its_own_moves():
             expected = (writer(read)[0, t] / 0.8).log_softmax(-1)[ids[t]]
             torch.testing.assert_close(games.logp[i, t], expected, atol=1e-5, rtol=1e-4)
     assert 0 < illegal <= N and {-1.0, 1.0} <= set(games.result.tolist())
+    logp, _, _ = read_games(models[0], torch.nn.Linear(16, 1), TOKENIZER.encode(">")[0], games.ids, 0.8)
+    own = games.mask > 0
+    torch.testing.assert_close(logp.detach()[own], games.logp[own], atol=1e-5, rtol=1e-4)
 
 
 # Turned red by: the opponent's move as the next state; the result on each move; a mask that the recursion stops at.
@@ -353,13 +357,20 @@ def test_a_run_plays_in_the_arena_with_its_past_versions(watch):
 
 # Turned red by: a greedy player that samples; the letters of the player who has just moved.
 def test_a_mover_without_a_generator_takes_the_most_likely_token():
-    model = transformer(0)
-    with torch.no_grad():
-        model.embed.weight.zero_()
-        model.embed.weight[TOKENIZER.encode("c")[0]] = 3.0    # tied: any state that is not 0 prefers it, or all others
+    model, games, wanted = transformer(0), [[0], [0, 1], [4, 0, 2], []], []
+    read = [torch.tensor([TOKENIZER.encode(">" + "".join(TASK.letters[ply % 2][square]
+                                                         for ply, square in enumerate(game)))]) for game in games]
+    # The embedding is tied: With this, each state prefers square 3, and the last one a letter of the other player.
+    for writer, square, ids in ((1, 3, read[0]), (0, 3, read[1]), (1, 3, read[2]), (1, 5, read[3])):
+        letter = TOKENIZER.encode(TASK.letters[writer][square])[0]
+        model.embed.weight.data[letter] += 2 * model.hidden(ids, Slots())[0, -1].detach()
+    for game, ids in zip(games, read, strict=True):
+        token = int(model(ids)[0, -1].argmax())
+        letter = TASK.alphabet[token - 1] if token else " "
+        wanted.append(TASK.letters[len(game) % 2].find(letter))
+    assert 3 in wanted and NO_MOVE in wanted
     move = mover(TASK, TOKENIZER, model)
-    for _ in range(3):
-        assert move([[0], [0, 1]], None).tolist() in ([2, NO_MOVE], [NO_MOVE, NO_MOVE], [0, 0], [NO_MOVE, 0])
+    assert move(games, None).tolist() == move(games, None).tolist() == wanted
 
 
 # Turned red by: rewards of the other sign; a mask on the opponent's moves; a learner that never sees its own moves.
