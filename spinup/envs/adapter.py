@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from spinup.envs.spaces import describe, fits, observation_view, to_native
@@ -46,8 +47,12 @@ class VectorAdapter(VectorEnv):
         self.name = name_of(env)
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
+        space = self.observation_space                                    # `plain`: the batch needs no conversion
+        self.plain = isinstance(space, Box) and (
+            space.dtype.kind == "f" and len(space.shape) == 1
+            or space.dtype == np.uint8 == self.dtype and space.shape == self.shape and space.high.min() == 255)
         self.seed = self._own(seed)
-        self.ticket = env._spinup_ticket = object()                       # only the last adapter of an object has it
+        self.ticket = env.unwrapped._spinup_ticket = object()             # only the last adapter of an object has it
 
     def _own(self, seed: int) -> list[int] | int:
         takes_list = isinstance(self.env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
@@ -94,7 +99,7 @@ class VectorAdapter(VectorEnv):
         return obs
 
     def _step(self, action: np.ndarray) -> Step:
-        if self.env._spinup_ticket is not self.ticket:
+        if self.env.unwrapped._spinup_ticket is not self.ticket:
             raise UserError("another training run or evaluation has used this vector environment; give a function that "
                             "makes one, so that each run has its own")
         native = self._native(action)
@@ -116,20 +121,25 @@ class VectorAdapter(VectorEnv):
                     final_obs[i] = self._see(row(last, i))
                 info = Rows(infos, self.num_envs, ended)
             else:
-                obs[ended] = self._restarted(ended)
+                obs[ended] = self._restarted(ended, obs)
         reward = np.array(reward, np.float32)
         if not finite(obs, reward, final_obs):
             check_finite(self.name, obs if final_obs is None else final_obs, reward, action, self.episode_length + 1)
             check_finite(self.name, obs)                                  # from a reset
         return Step(obs, reward, terminated, truncated, final_obs, self._costs(infos, info), info)
 
-    def _restarted(self, ended: np.ndarray) -> np.ndarray:
-        """Reset the copies where `ended`, `[N]` bool. Return their first observations."""
+    def _restarted(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
+        """Reset the copies where `ended`, `[N]` bool. Return their first observations. UserError if the others do not
+        keep their observations `obs` `[N, *shape]`: then they were reset too."""
         try:
             raw, _ = self.env.reset(options={"reset_mask": ended.copy()})
         except Exception as error:
             raise failed(self.name, error, place()) from error
-        return self._seen(raw, self.num_envs)[ended]
+        new = self._seen(raw, self.num_envs)
+        if not np.array_equal(new[~ended], obs[~ended], equal_nan=True):
+            raise UserError(f"{self.name} also reset environments whose episode goes on; let reset() follow "
+                            "options['reset_mask'], and return the observations of the others as they were")
+        return new[ended]
 
     def _costs(self, infos: dict[str, Any], info: "Rows") -> np.ndarray | None:
         reported = "cost" in infos or "cost" in infos.get("final_info", ())
@@ -137,10 +147,16 @@ class VectorAdapter(VectorEnv):
 
     def _native(self, action: np.ndarray) -> Any:
         """Convert actions `[N, ...]` to the format of `env.step`."""
+        if isinstance(self.action_space, Discrete):
+            return np.asarray(action, np.int64) + int(self.action_space.start)
         return np.stack([to_native(self.action_space, a) for a in np.asarray(action)])
 
     def _seen(self, raw: Any, n: int) -> np.ndarray:
         """Convert the observations of n copies to network inputs: a new array `[n, *shape]`."""
+        space = self.observation_space
+        if self.plain and isinstance(raw, np.ndarray) and raw.shape == (n, *space.shape) and (
+                raw.dtype.kind == "f" or raw.dtype == space.dtype):
+            return np.array(raw, self.dtype)
         return np.stack([self._see(row(raw, i)) for i in range(n)]).astype(self.dtype, copy=False)
 
     def _see(self, raw: Any) -> np.ndarray:

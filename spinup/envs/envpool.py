@@ -60,6 +60,6 @@ class EnvPoolVector(VectorAdapter):
     def _reset(self) -> np.ndarray:
         return self._seen(self.env.reset()[0], self.num_envs)             # the constructor seeded it
 
-    def _restarted(self, ended: np.ndarray) -> np.ndarray:
+    def _restarted(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
         raw, _ = self.env.reset(options={"reset_mask": ended})            # observations of these copies only
         return self._seen(raw, np.count_nonzero(ended))

@@ -129,8 +129,11 @@ class Duels(VectorEnv):
         self._answer(reward, over)
         if self.rate is not None:
             self.rate(opponent[over], reward[over])
-        # A game ends with termination, so the value of its last observation is never used.
-        return Step(see(self.game), reward, over, np.zeros(self.num_envs, bool), last.copy() if over.any() else None)
+        obs, final = see(self.game), None
+        if over.any():
+            final = obs.copy()
+            final[over] = last[over]                          # a game terminates: its last values are never used
+        return Step(obs, reward, over, np.zeros(self.num_envs, bool), final)
 
     def _answer(self, reward: np.ndarray, over: np.ndarray) -> None:
         """Make the opponents' moves. If a move ends a game and the opponent moves first in the next game, make that

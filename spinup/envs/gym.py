@@ -5,6 +5,7 @@ The copies do not run in parallel: for up to 32 copies of CartPole or HalfCheeta
 import math
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,10 @@ class GymVectorEnv(VectorEnv):
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
         self.seeds = seeds or copy_seeds(seed, num_envs)
         self.taken = [0] * num_envs                                       # steps of each copy's episode, for messages
+        self.ticket = object()
+        for env in self.envs:                                             # only its last user has an object's ticket
+            with suppress(AttributeError):                                # an object with slots
+                env.unwrapped._spinup_ticket = self.ticket
 
     @property
     def can_save(self) -> bool:
@@ -60,6 +65,9 @@ class GymVectorEnv(VectorEnv):
         return self._begin(i, seed=seed)
 
     def _begin(self, i: int, **how: int) -> np.ndarray:
+        if getattr(self.envs[i].unwrapped, "_spinup_ticket", self.ticket) is not self.ticket:
+            raise UserError(f"another run or evaluation has used the same object of {self.name}; let the function that "
+                            "makes it return a new environment at each call")
         try:
             made = self.envs[i].reset(**how)
         except Exception as error:

@@ -26,8 +26,11 @@ class Single(Env):
             self.env.reset()
         if seed is not None:
             self.env.restart(0, seed)
-        elif self.env.episode_length[0]:
-            self.env.reset()
+        elif self.env.episode_length[0]:                                  # not its first episode again
+            try:
+                self.env.reseed(int(self.np_random.integers(2**31)))
+            except NotImplementedError:
+                self.env.reset()
         return self._shaped(self.env.obs), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:

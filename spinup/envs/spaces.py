@@ -41,8 +41,14 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     if isinstance(space, spaces.Box) and len(space.shape) in (2, 3, 4):
         shape, turn = _channels_first(space.shape)
         if min(shape[1:]) >= SMALLEST_IMAGE:
-            times = np.uint8(255 // _brightest(space))                    # the network takes 255 for white
-            return shape, np.dtype(np.uint8), turn if times == 1 else lambda obs: turn(obs) * times
+            most, times = _brightest(space), np.uint8(255 // _brightest(space))           # 255 is white for the network
+
+            def scaled(obs: np.ndarray) -> np.ndarray:
+                if np.max(obs) > most:
+                    raise UserError(f"the environment gave an image with the value {np.max(obs)}, but the largest of "
+                                    f"its observation space is {most}; make them agree")
+                return turn(obs) * times
+            return shape, np.dtype(np.uint8), turn if times == 1 else scaled
     divisor = _divisor(space)
     if (divisor == 1).all():
         return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
@@ -92,6 +98,8 @@ def fits(space: Space, obs: Any) -> bool:
                 return False
             if isinstance(space, spaces.Box):
                 return True
+            if isinstance(space, spaces.MultiDiscrete) and np.asarray(obs).dtype.kind not in "iub":
+                return False                                              # Gymnasium uses them as indices
             choices, start = (2, 0) if isinstance(space, spaces.MultiBinary) else (space.nvec, space.start)
             return bool(((np.asarray(obs) >= start) & (np.asarray(obs) < start + choices)).all())
         except (ValueError, TypeError):                                   # lists of different lengths, texts

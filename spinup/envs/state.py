@@ -41,7 +41,7 @@ CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, Meth
 # for example a `clock` may count steps.
 CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "window", "font", "model", "metadata",
                   "_np_random_seed", "_cached_spec", "_metadata", "render_mode", "_saved_kwargs", "_ezpickle_args",
-                  "_ezpickle_kwargs"}
+                  "_ezpickle_kwargs", "_spinup_ticket"}
 # Names that may also belong to a state, such as a window of past prices. The object is then from no package in DRAWING.
 AMBIGUOUS, DRAWING = {"clock", "window", "model"}, {"pygame", "mujoco", "gymnasium", "glfw", "pyglet", "matplotlib"}
 
@@ -69,6 +69,9 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
         return {"state_dict": _plain(layer.state_dict(), f"{kind}.state_dict()", {})}
     saved = {}
     for name, value in vars(layer).items():
+        if isinstance(value, MethodType) and getattr(layer, value.__name__, None) == value:
+            saved[name] = {"method": value.__name__}          # which one it is may be part of the state
+            continue
         if isinstance(value, CONSTANT) or (name == "env" and isinstance(layer, gymnasium.Wrapper)):
             continue
         if isinstance(value, np.random.Generator):
@@ -107,6 +110,8 @@ def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
             load_rng(current, value)
         elif kind == "mujoco":
             _load_mujoco(layer.model, current, value)
+        elif kind == "method":
+            setattr(layer, name, getattr(layer, value))
         else:
             path = f"{type(layer).__name__}.{name}"
             again, value = _is_same(value), _restored(value, path, made)

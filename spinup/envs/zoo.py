@@ -16,6 +16,7 @@ from gymnasium.spaces import Discrete
 
 from spinup.envs.games import Duels, Game, Games
 from spinup.envs.spaces import observation_view, to_native
+from spinup.envs.trouble import check_finite, finite
 from spinup.envs.vector import Step, VectorEnv, copy_seeds, generator
 from spinup.errors import UserError, nearest
 
@@ -120,6 +121,7 @@ class ZooGame(Game):
         self.num_actions = int(spaces[0].n)
         self.seeds, self.moves = [0] * num_games, [[]] * num_games        # they determine each game
         self.openers, self.totals = [""] * num_games, [{}] * num_games    # first player, rewards of both
+        self.seen: list[tuple[np.ndarray, np.ndarray] | None] = [None] * num_games        # what `_see` has computed
         self.reset()
         self.shape = self._see(0)[0].shape
 
@@ -129,6 +131,7 @@ class ZooGame(Game):
 
     def _begin(self, i: int, seed: int) -> None:
         self.games[i].reset(seed=seed)
+        self.seen[i] = None
         self.seeds[i], self.moves[i], self.mover[i] = seed, [], 0
         self.openers[i] = self.games[i].agent_selection
         self.totals[i] = dict.fromkeys(self.games[i].possible_agents, 0.0)
@@ -140,13 +143,16 @@ class ZooGame(Game):
         return np.stack([self._see(i)[0] for i in self.numbers(games)])
 
     def _see(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Observation and legal-action mask of the player to move in game i."""
-        game = self.games[i]
-        seen = game.observe(game.agent_selection)
-        if isinstance(seen, dict):
-            return np.asarray(seen["observation"]), np.asarray(seen["action_mask"], bool)
-        space = game.observation_space(game.agent_selection)
-        return observation_view(space)[2](seen), np.ones(self.num_actions, bool)
+        """Observation and legal-action mask of the player to move in game i, computed once for each position."""
+        if self.seen[i] is None:
+            game = self.games[i]
+            seen = game.observe(game.agent_selection)
+            if isinstance(seen, dict):
+                self.seen[i] = np.array(seen["observation"]), np.array(seen["action_mask"], bool)
+            else:
+                view = observation_view(game.observation_space(game.agent_selection))[2]
+                self.seen[i] = np.array(view(seen)), np.ones(self.num_actions, bool)
+        return self.seen[i]
 
     def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         numbers = self.numbers(games)
@@ -159,7 +165,7 @@ class ZooGame(Game):
 
     def _move(self, i: int, action: int) -> tuple[float, bool]:
         game, totals = self.games[i], self.totals[i]
-        mover = game.agent_selection
+        mover, self.seen[i] = game.agent_selection, None
         game.step(action)
         self.moves[i].append(action)
         for agent, reward in game.rewards.items():
@@ -266,6 +272,9 @@ class Agents(VectorEnv):
             final_obs = obs.copy()
             for rows, last in ends:
                 final_obs[rows] = last
+        if not finite(obs, reward, final_obs):
+            check_finite(self.name, obs if final_obs is None else final_obs, reward, action, self.episode_length + 1)
+            check_finite(self.name, obs)                                  # from a reset
         return Step(obs, reward, terminated, truncated, final_obs)
 
     def close(self) -> None:

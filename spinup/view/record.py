@@ -16,6 +16,7 @@ from spinup.envs.spaces import action_distribution, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
+from spinup.machine import free_memory
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.episodes import check_ends, check_fits
 from spinup.runs.files import write_whole
@@ -187,6 +188,10 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
         taken.release()
     n, rows = cfg.num_envs, np.arange(replay.oldest, replay.count)
     rows = np.concatenate([rows[rows % n == copy] for copy in range(n)])
+    need = 4 * len(rows) * int(np.prod(replay.obs_shape)) * replay.frames.itemsize      # two observations, and copies
+    if need > (free := free_memory()):
+        raise UserError(f"the {len(rows):,} steps in the replay buffer of {where} need {need / 1e9:.1f} GB of memory, "
+                        f"and {free / 1e9:.1f} GB are free; type {where} without {REPLAY} to record its policy")
     slots, batch, last = rows % replay.size, replay.sample(rows), rows + n >= replay.count
     following = replay.rows["obs_at"][(rows + n) % replay.size, -1]       # place of the observation after each step
     if replay.now is not None:                                            # else the environments could not be saved

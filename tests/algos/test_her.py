@@ -1,6 +1,7 @@
 """HER beside brute force: which goals a batch gets, and that its rewards are those of the environment."""
 from copy import deepcopy
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -90,6 +91,13 @@ class Narrow(GoalReacher):
 
     def compute_reward(self, achieved_goal, desired_goal, info):
         return -float(np.linalg.norm(achieved_goal - desired_goal) > 0.05)
+
+
+# Turned red by: rewards of a wrapper beside those of compute_reward in the same batch.
+def test_a_wrapper_must_not_change_the_rewards(tmp_path):
+    with pytest.raises(UserError, match="earned -10, but compute_reward gives -1 for its goals; let no wrapper"):
+        spinup.her(lambda: gymnasium.wrappers.TransformReward(gymnasium.make("GoalReacher-v0"), lambda r: 10 * r),
+                   log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True, tensorboard=False)
 
 
 # Turned red by: rewards of one goal broadcast to a batch; an error about shapes, in the middle of a run.

@@ -200,6 +200,59 @@ def test_an_object_serves_one_at_a_time():
         first.step(np.zeros(3, np.int64))
 
 
+# Turned red by: the object looked for in the outermost wrapper alone.
+def test_nor_does_an_object_within_a_wrapper():
+    vector = counters(autoreset_mode=AutoresetMode.SAME_STEP)
+    first = make(vector, 3)
+    first.reset()
+    make(gymnasium.wrappers.vector.RecordEpisodeStatistics(vector), 3).reset()
+    with pytest.raises(UserError, match="another training run or evaluation has used this vector environment; give"):
+        first.step(np.zeros(3, np.int64))
+
+
+class Deaf(SyncVectorEnv):
+    """Resets all of its environments, whatever the mask says."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+# Turned red by: environments that are reset in the middle of an episode, without a word.
+def test_a_mask_must_be_followed():
+    env = make(Deaf([lambda i=i: Counter(i, i % 3) for i in range(3)], autoreset_mode=AutoresetMode.DISABLED), 3)
+    env.reset()
+    with pytest.raises(UserError, match=r"also reset environments whose episode goes on; .*options\['reset_mask'\]"):
+        env.step(np.zeros(3, np.int64))
+
+
+class Bright(gymnasium.Env):
+    """Shows random pixels; its actions begin at 2."""
+
+    observation_space, action_space = Box(0, 255, (3, 36, 36), np.uint8), Discrete(3, start=2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.look(), {}
+
+    def look(self):
+        return self.np_random.integers(0, 256, (3, 36, 36), np.uint8)
+
+    def step(self, action):
+        assert 2 <= action < 5
+        return self.look(), float(action), bool(self.np_random.random() < 0.2), False, {}
+
+
+# Turned red by: a batch that is handed on as it is, where its copies would be converted.
+def test_batches_of_images_are_those_of_single_environments():
+    vector = make(SyncVectorEnv([Bright] * 3, autoreset_mode=AutoresetMode.SAME_STEP), 3, 5)
+    ours, rng = make(Bright, 3, 5), np.random.default_rng(0)
+    assert vector.plain and np.array_equal(vector.reset(), ours.reset())
+    for _ in range(30):
+        action = rng.integers(3, size=3)
+        for a, b in zip(ours.step(action)[:4], vector.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 class Closes(SyncVectorEnv):
     closes = 0
 

@@ -53,6 +53,10 @@ def test_games_are_those_that_two_play_on_a_board(game):
                 outcomes.add((reward, int(seats[i])))
                 seats[i] ^= 1
                 begin(i)
+        if step.final_obs is not None:                                    # the next observation, where a game goes on
+            ended = step.terminated
+            np.testing.assert_array_equal(step.final_obs[~ended], step.obs[~ended])
+            np.testing.assert_array_equal(step.final_obs[ended], obs[ended])
         obs = step.obs
     assert {(1, 0), (1, 1), (-1, 0), (-1, 1)} <= outcomes
     assert not step.truncated.any()

@@ -266,6 +266,17 @@ def test_one_environment_is_not_two_copies():
     make(lambda: env, 1)
 
 
+# Turned red by: an evaluation in the training's own environment, whose episode then goes on from another place.
+def test_one_environment_is_not_that_of_two_runs():
+    env = gymnasium.make("CartPole-v1")
+    first = make(lambda: env, 1)
+    first.reset()
+    assert first.can_save
+    make(lambda: env, 1).reset()
+    with pytest.raises(UserError, match="another run or evaluation has used the same object of CartPole"):
+        first.reset()
+
+
 # Turned red by: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
 # for which "no" is true.
 @pytest.mark.parametrize("odd, words", [

@@ -124,6 +124,41 @@ def test_saving_and_loading_changes_nothing(source, tmp_path):
         assert_same(play(saved, 100, seed=1), play(never, 100, seed=1))
 
 
+class Guard(gymnasium.Env):
+    """Walks, and hunts from its third step on: its behaviour is one of its methods."""
+
+    observation_space, action_space = Box(-9, 99, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.behave = 0, self.walk
+        return np.zeros(1, np.float32), {}
+
+    def walk(self):
+        return 1.0
+
+    def hunt(self):
+        return 50.0
+
+    def step(self, action):
+        self.t += 1
+        if self.t == 3:
+            self.behave = self.hunt
+        return np.full(1, self.behave(), np.float32), 0.0, self.t == 9, False, {}
+
+
+# Turned red by: a method that counts as constant.
+def test_a_method_may_be_part_of_the_state():
+    env, fresh = make(Guard), make(Guard)
+    env.reset()
+    fresh.reset()
+    for _ in range(4):
+        env.step(np.zeros(1, np.int64))
+    assert env.can_save
+    fresh.load_state_dict(env.state_dict())
+    assert fresh.step(np.zeros(1, np.int64)).obs[0, 0] == 50.0
+
+
 # Turned red by: a state that shares memory with the environment that goes on, or in which it was loaded.
 @pytest.mark.parametrize("source", [Garden, "CartPole-v1", "Hopper-v5"])
 def test_a_state_can_be_loaded_twice(source):

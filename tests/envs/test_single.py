@@ -24,3 +24,8 @@ def test_an_episode_ends_with_what_it_led_to_and_reset_gives_the_next():
     game.step(0)
     np.testing.assert_array_equal(game.reset(seed=9)[0], first)
     assert game.env.episode_length[0] == 0
+    starts = []
+    for _ in range(3):                                        # left in the middle: each reset gives another episode
+        game.step(0)
+        starts.append(game.reset()[0].tolist())
+    assert len({*map(tuple, starts)}) == 3

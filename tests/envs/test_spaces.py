@@ -121,6 +121,21 @@ def test_planes_of_zeros_and_ones_are_as_bright_as_pixels(shape, seen):
     assert (obs == seen).all() and obs.dtype == observation_view(space)[1]
 
 
+# Turned red by: 255 x 255, which is 1 in bytes, so that white is black.
+def test_an_image_brighter_than_its_space_is_refused():
+    seen = np.full((40, 40, 1), 255, np.uint8)
+    with pytest.raises(UserError, match="an image with the value 255, but the largest of its observation space is 1;"):
+        make(lambda: Shows(Box(0, 1, seen.shape, np.uint8), [seen] * 2)).reset()
+
+
+# Turned red by: numbers with a point, which Gymnasium uses as indices.
+def test_choices_are_integers():
+    space = MultiDiscrete([3, 4])
+    assert make(lambda: Shows(space, [np.array([2, 1])] * 2)).reset().sum() == 2
+    with pytest.raises(UserError, match="make them agree"):
+        make(lambda: Shows(space, [np.array([2.0, 1.0])] * 2)).reset()
+
+
 @pytest.mark.parametrize("space", [Box(0, 1, (0,)), Dict()], ids=["Box", "Dict"])
 def test_observations_of_nothing_are_refused(space):
     with pytest.raises(UserError, match="observations of .* are empty; give the environment"):
