@@ -18,11 +18,13 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Text
 
 from spinup import __version__, load
+from spinup.algos.ppo import Config
 from spinup.cli import COMMANDS
 from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import comments, flag
+from spinup.runs.training import Training
 from spinup.runs.trust import check_modules
 
 ALGORITHMS = {name: algorithm for name, algorithm in algorithms().items() if not algorithm.variant}
@@ -488,6 +490,10 @@ def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_
     for command in "eval", "watch", "resume":
         done = cli(command, run)
         assert done.code == 2 and "is Python code in a folder of runs, which is not imported" in done.err
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="is Python code in a folder of runs, which is not imported"):
+        Training(Config(**settings, log_dir="runs", exp_name="new"), "x", torch.device("cpu"), 1)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 # Turned red by: code that a list of rewards names, a path with a space, a setting besides the task and the reward; a

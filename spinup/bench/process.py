@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -84,7 +84,8 @@ def ending_children() -> Iterator[None]:
 
     def end(kind: int, _: Any) -> None:
         for running in psutil.Process().children():
-            running.send_signal(kind)
+            with suppress(psutil.NoSuchProcess):                          # it has just ended
+                running.send_signal(kind)
         signals.last = kind
         raise KeyboardInterrupt
     kinds = set(signals.heeded()) - {signal.SIGINT}                       # a terminal sends Ctrl-C to all of them

@@ -45,16 +45,12 @@ def main(argv: list[str] | None = None) -> NoReturn:
         code = signals.exit_code()
     except OSError as error:
         from spinup.runs.display import no_output
-        from spinup.runs.files import disk_error
+        from spinup.runs.files import disk_error, why
         if not isinstance(error, BrokenPipeError):                        # `spinup algos | head` is not an error
             if error.errno == errno.ENAMETOOLONG:
                 told = f"{str(error.filename)[:40]}... is too long for the name of a file; shorten it"
             elif disk_error(error):
-                advice = "free disk space, or choose another folder"
-                if denied := error.errno in (errno.EACCES, errno.EPERM):
-                    advice = "change its permissions, or choose another file or folder"
-                told = (f"{error.filename or 'the output'} cannot be {'opened' if denied else 'written'} "
-                        f"({error.strerror.lower()}); {advice}")
+                told = why(error, "the output", "another file or folder")
             else:
                 raise
             print(f"spinup: {told}", file=sys.stderr)

@@ -44,6 +44,9 @@ def resume(argv: list[str]) -> int:
             early = f" of {settings['total_steps']:,}, stopped early"
             if "stop_accuracy" in settings:
                 early += f", because it reached --stop-accuracy {settings['stop_accuracy']}"
+        if args.total_steps and args.total_steps == settings.get("total_steps"):
+            raise UserError(f"{where} stopped early, at {done['steps']:,} steps; to go on, choose another "
+                            f"--total-steps, such as {args.total_steps + 1}")
         print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {quoted(where)}` shows it\n`spinup "
               f"resume {quoted(where)} --total-steps {2 * done['steps']}` extends it")
         return 0
@@ -120,9 +123,14 @@ def with_file(algorithm: Algorithm, values: dict[str, list[str]]) -> dict[str, l
     from spinup.runs.presets import read_toml
     if not values.get("config"):
         return values
-    file = read_toml(Path(values["config"][0]), algorithm.load().Config, algorithm)
-    found = {name: [str(file[name.replace("-", "_")])] for name in ("seed", "log-dir", "exp-name")
-             if name.replace("-", "_") in file}
+    files = [read_toml(Path(path), algorithm.load().Config, algorithm) for path in values["config"]]
+    found = {}
+    for name in ("seed", "log-dir", "exp-name"):
+        given = {str(file.get(name.replace("-", "_"), "")) for file in files}
+        if len(given) > 1 and name not in values:
+            raise UserError(f"the files of --config have different values for {name}, which all runs share; remove it "
+                            f"from them, and add --{name}")
+        found |= {name: [*given]} if any(given) else {}
     return found | values
 
 

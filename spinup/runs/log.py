@@ -57,8 +57,12 @@ class Log:
             import wandb as module
             if not (identity := directory / "wandb_id").exists():         # two runs may have the same name
                 write_whole(identity, secrets.token_hex(8).encode())
-            self.wandb = module.init(project="spinup", name=directory.name, dir=str(directory), config=config,
-                                     resume="allow", id=identity.read_text())
+            try:
+                self.wandb = module.init(project="spinup", name=directory.name, dir=str(directory), config=config,
+                                         resume="allow", id=identity.read_text())
+            except Exception as error:
+                said = (str(error) or type(error).__name__).splitlines()[0]
+                raise UserError(f"--wandb: {said}; type: wandb login, or leave out --wandb") from error
 
     def _files(self) -> list[Path]:
         events = sorted(self.directory.glob("events.out.tfevents.*"))
@@ -123,7 +127,7 @@ def current(column: str) -> str:
 
 def check_logs(config: RunConfig) -> None:
     """UserError if the settings request a log whose package is not installed."""
-    if config.wandb and find_spec("wandb") is None:
+    if config.wandb and getattr(find_spec("wandb"), "origin", None) is None:      # a folder wandb is a package, too
         raise UserError("--wandb needs Weights & Biases; type: pip install wandb")
     if config.tensorboard and find_spec("tensorboard") is None:
         raise UserError("the log of a run needs TensorBoard; type: pip install tensorboard, or add --no-tensorboard")

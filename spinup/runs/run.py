@@ -79,7 +79,7 @@ class Run(Training):
 
         UserError if the weights do not fit.
         """
-        return initial(policy.to(self.device), self.config.init if not self.resumed else "")
+        return initial(policy.to(self.device), self.config.init if self.state is None else "")
 
     def keep(self, **parts: Any) -> None:
         """Keep parts for the checkpoint. A part called `replay` has its own files; only its counters are in the

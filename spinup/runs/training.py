@@ -20,12 +20,13 @@ from spinup.runs import folders, ranks
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, ending, quoted
-from spinup.runs.files import disk_error, write_json
+from spinup.runs.files import disk_error, why, write_json
 from spinup.runs.folders import check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, Silent, check_logs
 from spinup.runs.resuming import state_to_resume
-from spinup.runs.values import FAULTS, finite, restore, weights
+from spinup.runs.trust import check_modules
+from spinup.runs.values import FAULTS, diverged, finite, restore, weights
 from spinup.runs.workers import Workers, nested
 from spinup.signals import Interruption
 
@@ -61,10 +62,9 @@ class Training(Hooks):
         self.parts: dict[str, Any] = {}
         self.rng = np.random.default_rng(config.seed)
         torch.manual_seed(config.seed)
-        self.update = self.steps = self.rows = 0
+        self.update = self.steps = self.rows = self.earlier_seconds = 0   # seconds of training in earlier processes
         self.logged: dict[str, float] = {}
-        self.earlier_seconds = 0.0                                        # of training in earlier processes
-        self.longer, self.stopped, self.state, self.seen = False, False, None, 0
+        self.longer, self.stopped, self.complete, self.state, self.seen = False, False, False, None, 0
         if resume is not None:
             self.directory = find_run(Path(resume))
             self.seen = folders.saved_at(self.directory)
@@ -72,6 +72,7 @@ class Training(Hooks):
             self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
         else:
             self.directory = folders.free_directory(self.algorithm, subject, config)
+            check_modules(self.directory, config_to_json(config))         # its folder would be refused later
             check_writable(Path(config.log_dir))
 
     def __enter__(self) -> "Training":
@@ -107,10 +108,10 @@ class Training(Hooks):
         self._make_directory()
         self.lock = folders.lock(self.directory, self.seen)
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
-        if not self.resumed:
-            write_json(self.directory / "config.json", description)
         self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
                             config=config_to_json(self.config), position=self.state and self.state["files"])
+        if not self.resumed:                                              # last: without it, the folder is no run
+            write_json(self.directory / "config.json", description)
 
     def _make_directory(self) -> None:
         self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
@@ -119,15 +120,15 @@ class Training(Hooks):
         self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
         torch.set_num_threads(self.threads_before)
         self.interruption.__exit__()
-        advice = f"to resume, type: spinup resume {quoted(describe(self.directory))}"
+        advice = f"; to resume, type: spinup resume {quoted(describe(self.directory))}" * ("resume" in self.next_words)
         if isinstance(error, WorkerError | EnvironmentFailure):
-            error.args = (f"{error}; {advice}",)
-        elif kind is KeyboardInterrupt and "resume" in self.next_words:
-            error.args = (f"interrupted; {advice}",)
+            error.args = (f"{error}{advice}",)
+        elif kind is KeyboardInterrupt and advice:
+            error.args = (f"interrupted{advice}",)
         disk = disk_error(error)
         try:
             self.display.close()
-            if self.leads and error is not None and (self.under_way or not self.resumed):      # else it did not resume
+            if self.leads and error is not None and not self.complete and (self.under_way or not self.resumed):
                 self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
                 with suppress(OSError):                                   # if the disk is full
                     self._write_result()
@@ -137,8 +138,7 @@ class Training(Hooks):
         finally:
             self.lock.release()
         if disk is not None:
-            raise UserError(f"{disk.filename or describe(self.directory)} cannot be written ({disk.strerror.lower()}); "
-                            f"free disk space, or choose another --log-dir; {advice}") from None
+            raise UserError(why(disk, describe(self.directory), "another --log-dir") + advice) from None
 
     def keep(self, **parts: Any) -> None:
         """Name the parts that a checkpoint must hold; each has `state_dict` and `load_state_dict`."""
@@ -153,8 +153,7 @@ class Training(Hooks):
         """
         self.steps_each, self.end = steps_each, total * steps_each
         self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
-        every = self.config.checkpoint_steps or self.end / CHECKPOINTS
-        steps_per_save = max(1, round(every / steps_each)) * steps_each
+        per_save = max(1, round((self.config.checkpoint_steps or self.end / CHECKPOINTS) / steps_each)) * steps_each
         self.display.total = self.end
         if self.state is not None:
             try:
@@ -167,10 +166,13 @@ class Training(Hooks):
             self.display.say(f"resuming at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
+        self.stopped = bool(self.state and self.state["stopped"] and not self.longer)
+        if self.state and self.state["stopped"] and not self.stopped:
+            self.save()                                                   # the goal was reached; go on, even if killed
         if self.longer and self.leads:
             folders.note_total_steps(self.directory, self.config.total_steps)
         self.announce()
-        self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True
+        self.under_way = True
         if self.steps < self.end and not self.stopped and self.leads:
             (self.directory / "result.json").unlink(missing_ok=True)      # of an earlier end of the run
         first, ending = self._gradient_steps(), self.interrupted()
@@ -181,7 +183,7 @@ class Training(Hooks):
                 self.compile = False                                      # print this once
                 self.display.say("compiled; the first update, with compilation, took "
                                  f"{time.perf_counter() - began:.1f} s")
-            row_due, save_due = self.row_due, self._passes(steps_per_save)
+            row_due, save_due = self.row_due, self._passes(per_save)
             self.check_finite(**weights(self.parts) if save_due or self.interruption.received else {})
             self.steps += self.steps_each
             self.after_update()
@@ -223,11 +225,8 @@ class Training(Hooks):
         data flow."""
         for name, x in tensors.items():
             if not finite(x):
-                rate = "--lr" if hasattr(self.config, "lr") else "--value-lr"
-                what, end = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
-                raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and "
-                                     f"{end:,}; the checkpoint before that, if there is one, is kept in "
-                                     f"{describe(self.directory)}; try a smaller {rate} first")
+                between = f"between steps {self.steps:,} and {self.steps + self.steps_each:,}"
+                raise NonFiniteError(diverged(name, x, between, describe(self.directory), self.config))
 
     def save(self) -> None:
         """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers. Ranks other
@@ -265,6 +264,7 @@ class Training(Hooks):
         if not self.leads:
             return
         self._write_result()
+        self.complete = self.status == "finished"                         # whatever happens while the plot is drawn
         seconds = self.seconds                                            # training time without the plot
         if self.status == "finished":
             from spinup.runs.curve import draw_curve

@@ -63,6 +63,14 @@ def weights(parts: Mapping[str, Any]) -> dict[str, Tensor]:
             for key, value in part.state_dict().items() if value.is_floating_point()}
 
 
+def diverged(name: str, x: Tensor, between: str, where: str, config: Any) -> str:
+    """Describe a number of training `[...]` that is not finite. `between`: when; `config`: the settings of the run."""
+    rate = "--lr" if hasattr(config, "lr") else "--value-lr"
+    what = "NaN" if torch.isnan(x).any() else "infinite"
+    return (f"{name.replace('_', ' ')} became {what} {between}; the checkpoint before that, if there is one, is kept "
+            f"in {where}; try a smaller {rate} first")
+
+
 def restore(part: Any, state: Any) -> None:
     """Restore a part of a training run from its `state_dict`; weights are checked. Raises as `load_weights`."""
     load_weights(part, state) if isinstance(part, nn.Module) else part.load_state_dict(state)

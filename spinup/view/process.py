@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from spinup.runs.config import RunConfig
 
 # On Linux, each run is forked from one process that has already imported these modules. So it starts seconds sooner.
 FORKED = sys.platform.startswith("linux")
-PRELOADED = ["torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium",
-             "spinup.cli", "spinup.family", "spinup.runs.flags", "spinup.runs.public", "spinup.runs.curve"]
+PRELOADED = ["spinup.view.own_group", "torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg",
+             "gymnasium", "spinup.cli", "spinup.family", "spinup.runs.flags", "spinup.runs.public", "spinup.runs.curve"]
+LOST = 255              # exit code if the process that forked a run has ended; the run may go on
 
 
 class Process:
@@ -43,8 +45,9 @@ class Process:
 
     def interrupt(self) -> None:
         """Interrupt the run as Ctrl-C does: it saves and ends; the second time it ends at once."""
-        if sys.platform != "win32" and self.poll() is None:
-            os.kill(self.process.pid, signal.SIGINT)
+        if sys.platform != "win32" and self.poll() in (None, LOST):
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGINT)
 
     def errors(self) -> str:
         """Return what the run printed to standard error."""

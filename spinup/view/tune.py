@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from spinup import signals
-from spinup.errors import NonFiniteError, UserError, out_of_memory
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, out_of_memory
 from spinup.runs.config import Row, RunConfig, flag
 from spinup.runs.display import duration, number, quoted, short
 from spinup.runs.files import write_whole
@@ -138,8 +138,8 @@ class Tuning:
                     raise
                 self.refuse(trial, error)
                 return True
-            except (NonFiniteError, MemoryError, RuntimeError) as error:
-                if not isinstance(error, NonFiniteError) and not out_of_memory(error):
+            except (NonFiniteError, EnvironmentFailure, MemoryError, RuntimeError) as error:
+                if not isinstance(error, NonFiniteError | EnvironmentFailure) and not out_of_memory(error):
                     raise
                 status = f"failed: {str(error).splitlines()[0]}"
             except KeyboardInterrupt:

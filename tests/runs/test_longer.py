@@ -119,6 +119,51 @@ def test_a_run_may_begin_with_the_policy_of_another(algorithm, env, settings, tm
     assert (weights(began) - weights(first)).abs().max() < 0.01 < (weights(fresh) - weights(first)).abs().max()
 
 
+# Turned red by: weights that a run without a checkpoint forgets, although its config.json still names them.
+def test_a_run_that_dies_before_its_first_checkpoint_begins_there_again(train):
+    def die(row):
+        raise KeyboardInterrupt
+
+    first = train(total_steps=64, seed=3)
+    given = {"total_steps": 640, "seed": 4, "lr": 1e-9, "init": str(first.directory), "exp_name": "x"}
+    with pytest.raises(KeyboardInterrupt):
+        train(**given, on_row=die)
+    folder = first.directory.parents[1] / "x" / "x_s4"
+    assert not (folder / "checkpoint.pt").exists()
+    resumed = train(**given, resume=folder)
+    assert resumed.status == "finished" and (weights(resumed) - weights(first)).abs().max() < 1e-6
+
+
+# Turned red by: a checkpoint whose run has reached its goal, and is killed after it was made longer: it ends at once.
+def test_a_run_that_stopped_early_can_be_made_longer_although_it_is_killed(train, cli, tmp_path):
+    done = train(total_steps=640, exp_name="x")
+    state = load_checkpoint(done.directory / "checkpoint.pt")
+    save_checkpoint(done.directory / "checkpoint.pt", state | {"stopped": True})
+    result = json.loads((done.directory / "result.json").read_text())
+    (done.directory / "result.json").write_text(json.dumps({**result, "stopped_early": True}))
+    refused = cli("resume", done.directory, "--total-steps", 640)
+    assert refused.code == 2 and "stopped early, at 640 steps; to go on, choose another --total-steps" in refused.err
+
+    def die(row):
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        train(total_steps=1280, resume=done.directory, on_row=die, exp_name="x")
+    assert not load_checkpoint(done.directory / "checkpoint.pt")["stopped"]
+    assert read_progress(train(total_steps=1280, exp_name="x", resume=done.directory).directory)["steps"][-1] == 1280
+
+
+# Turned red by: a finished run that counts as failed, because its curve could not be drawn.
+def test_a_run_is_finished_whatever_its_plot_does(train, monkeypatch, tmp_path):
+    def fail(directory):
+        raise ImportError("a broken matplotlib")
+
+    monkeypatch.setattr("spinup.runs.curve.draw_curve", fail)
+    with pytest.raises(ImportError):
+        train(total_steps=64, exp_name="x")
+    assert json.loads((tmp_path / "x/x_s1/result.json").read_text())["status"] == "finished"
+
+
 def test_a_policy_of_another_network_is_refused_in_one_sentence(train):
     first = train(total_steps=64)
     with pytest.raises(UserError, match="--init .*: the policy of that run has another network .*; choose a run"):

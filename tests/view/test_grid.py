@@ -1,7 +1,11 @@
 """Grids: which runs there are, what is skipped, resumed, refused, and what an interruption leaves."""
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
+import time
 from functools import partial
 
 import pytest
@@ -183,6 +187,35 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path
     assert steps == sorted(set(steps)) and steps[-1] == 4_992
     assert json.loads((first / "result.json").read_text())["status"] == "finished"
     assert "finished" in capsys.readouterr().out
+
+
+# Turned red by: a closed terminal that ends the process from which the runs are forked. The grid then takes them for
+# saved, and they train on.
+@pytest.mark.long
+@pytest.mark.skipif(not process.FORKED, reason="only Linux forks the runs of a grid")
+def test_a_signal_to_all_of_a_terminal_saves_the_runs(rows, tmp_path):
+    words = ["ppo", "--env", "CartPole-v1", "--exp-name", "x", "--total-steps", "200_000", "--num-envs", "2",
+             "--rollout-steps", "32", "--hidden", "8", "--no-tensorboard", "--log-dir", str(tmp_path)]
+    started = subprocess.Popen([sys.executable, "-m", "spinup", "grid", *words], start_new_session=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    folder = tmp_path / "x/x_s1"
+    try:
+        while rows(folder) < 2:
+            assert started.poll() is None
+            time.sleep(0.05)
+        os.killpg(started.pid, signal.SIGHUP)
+        out, _ = started.communicate(timeout=60)
+    finally:
+        started.kill()
+    assert started.returncode == 129 and "the same command resumes them" in out
+    assert read_json(folder / "result.json")["status"] == "interrupted" and (folder / "checkpoint.pt").exists()
+
+
+def test_files_of_settings_share_the_seed_of_a_grid(cli, tmp_path):
+    for name, seed in (("a", 1), ("b", 7)):
+        (tmp_path / f"{name}.toml").write_text(f'env = "CartPole-v1"\nseed = {seed}\n')
+    done = cli("grid", "ppo", "--config", "a.toml", "b.toml")
+    assert done.code == 2 and "the files of --config have different values for seed" in done.err
 
 
 # Turned red by: a grid whose every run fails, one by one, because no folder can be made: in /proc, or below a file.

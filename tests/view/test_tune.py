@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 
 import spinup
 from spinup.algos import ppo
-from spinup.errors import NonFiniteError, UserError
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
 from spinup.registry import find
 from spinup.runs.files import read_json
 from spinup.runs.folders import HOW, config_to_json
@@ -128,12 +128,13 @@ def test_a_trial_worse_than_the_others_ends_early_and_saved(cli, monkeypatch):
 
 # Turned red by: a training that diverged, reported as the best one or ending the study.
 @pytest.mark.long
-def test_a_trial_that_diverges_is_the_worst(cli, monkeypatch):
+@pytest.mark.parametrize("error", [NonFiniteError, EnvironmentFailure])
+def test_a_trial_that_diverges_is_the_worst(error, cli, monkeypatch):
     train = ppo.train
 
     def diverge(config, resume=None):
         if config.exp_name == "trial_0":
-            raise NonFiniteError("logits became NaN between steps 1 and 2")
+            raise error("logits became NaN between steps 1 and 2")
         return train(config, resume)
     monkeypatch.setattr(ppo, "train", diverge)
     done = cli(*SMALL, "--trials", 2)
