@@ -3,7 +3,7 @@ import ast
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -32,6 +32,7 @@ FAMILY = {              # each with all a from 2 to 9, and all b from 1 to 9 if 
 SHOWN = np.arange(10)                           # inputs that the examples in a prompt may use
 TESTED = np.arange(-5, 16)                      # inputs of the tests
 EXAMPLES = 3
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef       # their bodies run later
 BLOCK = re.compile(r"```python[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
@@ -130,17 +131,34 @@ def program(response: str) -> str:
     return (BLOCK.findall(response) or [response])[-1].strip()
 
 
-def says_something(test: str) -> bool:
-    """Return whether a test contains an assertion, a `raise`, or a call as a statement. True for a test that is not
-    Python."""
+def parsed(test: str) -> ast.Module | None:
+    """Parse a test; None if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            nodes = list(ast.walk(ast.parse(test)))
+            return ast.parse(test)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    return any(isinstance(node, ast.Assert | ast.Raise) or isinstance(getattr(node, "value", None), ast.Call)
-               and isinstance(node, ast.Expr) for node in nodes)
+        return None
+
+
+def says_something(test: str) -> bool:
+    """Return whether a test executes an assertion, a `raise`, or a call as a statement. The body of a function or class
+    is not executed. True for a test that is not Python."""
+    def executed(node: ast.AST) -> Iterator[ast.AST]:
+        yield node
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, DEFINITIONS):
+                yield from executed(child)
+
+    tree = parsed(test)
+    return tree is None or any(
+        isinstance(node, ast.Assert | ast.Raise) or isinstance(getattr(node, "value", None), ast.Call)
+        and isinstance(node, ast.Expr) for node in executed(tree))
+
+
+def defines(test: str) -> bool:
+    """Return whether a test defines a function or class, or imports a module, which another test may use."""
+    return any(isinstance(node, DEFINITIONS | ast.Import | ast.ImportFrom) for node in parsed(test).body)
 
 
 def read(file: str) -> list[Problem]:
@@ -152,10 +170,11 @@ def read(file: str) -> list[Problem]:
             raise UserError(f'{where} has no text as its "prompt"; write {{"prompt": "...", "tests": ["assert ..."]}}')
         if not isinstance(tests, list) or not tests or not all(isinstance(test, str) for test in tests):
             raise UserError(f'{where} has no list of texts as its "tests"; write "tests": ["assert f(3) == 9"]')
+        checked = any(map(says_something, tests))
         for test in tests:
-            if not says_something(test):
+            if not says_something(test) and not (checked and defines(test)):
                 raise UserError(f'{where} has the test {SHORT.repr(test)}, which checks no result; write an '
-                                'assertion, such as "assert f(3) == 9"')
+                                'assertion, such as "assert f(3) == 9", or call the function that has it')
         if not isinstance(answer, str):
             raise UserError(f'{where} has an "answer" that is not a text; write a program, or leave it out')
         problems.append(Problem(prompt, answer, tuple(tests)))

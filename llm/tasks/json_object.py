@@ -40,6 +40,10 @@ class Json(Task):
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         return problem.answer
 
+    def answer_of(self, problem: Problem, response: str) -> str | None:
+        pairs = pairs_in(response)
+        return None if pairs is None else json.dumps(sorted(pairs, key=str))
+
     def reward(self, problem: Problem, response: str) -> float:
         pairs = pairs_in(response)
         if pairs is None:

@@ -51,6 +51,9 @@ class Letters(Task):
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         return problem.answer
 
-    def reward(self, problem: Problem, response: str) -> float:
+    def answer_of(self, problem: Problem, response: str) -> str | None:
         found = NUMBER.search(response)
-        return float(found is not None and str(COUNTS.get(found[0].lower(), found[0])) == problem.answer)
+        return None if found is None else str(COUNTS.get(found[0].lower(), found[0]))
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return float(self.answer_of(problem, response) == problem.answer)

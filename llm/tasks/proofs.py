@@ -89,8 +89,8 @@ def message(verdict: Verdict) -> str:
 class Proofs(Task):
     """The answer to `a,a>b,b>c:c.` is `b,c.`, or another proof of c from the premises a, a>b and b>c.
 
-    `llm.tasks.deduction` explains the notation and the rules. A proof ends with a full stop. With `turns=2`, the policy
-    reads where a wrong attempt fails, such as `?1N.`, and tries again.
+    `llm.tasks.deduction` explains the notation and the rules. A proof may end with a full stop. With `turns=2`, the
+    policy reads where a wrong attempt fails, such as `?1N.`, and tries again.
     """
 
     lines: Annotated[int, Range(1, 8)] = 4          # most lines of the teacher's proof

@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 import warnings
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import lru_cache
 from json import dumps, loads
@@ -23,7 +24,10 @@ EXPONENT = re.compile(r"(?<![\w.])\d{1,20}(?:\.\d{1,20})?[eE][+-]?\d{1,2}(?!\w)"
 
 
 def exact(prompt: str, response: str, *, answer: Any) -> float:
-    """Return 1 if the response equals the field `answer`, apart from white space around it; else 0."""
+    """Return 1 if the response equals the field `answer`, apart from white space around it; else 0. Raise UserError if
+    the answer is empty."""
+    if not str(answer).strip():
+        raise UserError('the field "answer" is empty, so an empty response would be right; write the right response')
     return float(response.strip() == str(answer).strip())
 
 
@@ -72,10 +76,11 @@ def _both_tiny_and_different(a: Any, b: Any) -> bool:
 
 def _number(expression: Any) -> complex | None:
     """Return the value of an expression; None if it is not a number, or if its value takes too long to compute."""
+    from math_verify.errors import TimeoutException
     from math_verify.utils import timeout
     try:
         return timeout(SECONDS)(lambda: complex(expression.evalf(15)))() if expression.is_number else None
-    except Exception:                                                     # also that of a time limit
+    except (Exception, TimeoutException):                                 # the latter is a BaseException
         return None
 
 
@@ -147,8 +152,9 @@ def _validator(schema: str) -> Any:
     try:
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
-        from referencing import Registry
+        from referencing import Registry, Resource
         from referencing.exceptions import Unresolvable
+        from referencing.jsonschema import DRAFT202012
     except ImportError:
         raise UserError("the reward json needs jsonschema; type: pip install 'spinup-rl[tasks]'") from None
     rules = loads(schema)
@@ -165,13 +171,37 @@ def _validator(schema: str) -> Any:
         try:
             return validator.is_valid(value)
         except Unresolvable as error:
-            raise UserError(f'the field "schema" refers to {error.ref}, which it does not contain; write the whole '
-                            "schema into the row") from None
+            raise _missing(error.ref) from None
+    resource = Resource.from_contents(rules, default_specification=DRAFT202012) if isinstance(rules, dict) else None
+    for reference in _references(rules):
+        try:
+            Registry().with_resource(resource.id() or "", resource).resolver(resource.id() or "").lookup(reference)
+        except Unresolvable:
+            raise _missing(reference) from None
     try:
-        valid({})                                                         # follows the references of the schema
+        valid({})
     except RecursionError:
         raise UserError('the field "schema" refers to itself without end; correct its "$ref"') from None
     return valid
+
+
+def _missing(reference: str) -> UserError:
+    """Return the error for a reference of a schema to something that it does not contain."""
+    return UserError(f'the field "schema" refers to {reference}, which it does not contain; write the whole schema '
+                     "into the row")
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Yield the references in a schema. A schema whose parts have names of their own, `$id`, has none here."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"]
+        for part in schema.values():
+            if not (isinstance(part, dict) and "$id" in part):
+                yield from _references(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _references(part)
 
 
 @lru_cache(10_000)

@@ -140,12 +140,12 @@ def forward(name, self, *args):
     return method(*args)
 
 NUMBERS = {"__float__", "__int__", "__index__", "__len__", "__str__"}
-APART = {"__sub__", "__rsub__", "__xor__", "__mod__", "__rmod__"}
+APART = {f"__{kind}{name}__" for kind in ("", "r") for name in ("sub", "mod", "truediv", "floordiv")} | {"__xor__"}
 # Only these operations ask the answer. It cannot influence others, such as a comparison with plain data.
 for name in "setattr getitem setitem delitem len iter next enter exit str int float index".split():
     name = f"__{name}__"
     setattr(Remote, name, lambda self, *args, name=name: forward(name, self, *args))
-# The difference of the answer's object and an expected value must not become a number that the answer chooses.
+# The difference or ratio of the answer's object and an expected value must not become a number that the answer chooses.
 def calculate(name, self, *args):
     result = forward(name, self, *args)
     if self._told or any(type(x) is not Remote or x._told for x in args):

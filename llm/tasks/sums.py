@@ -7,6 +7,7 @@ import numpy as np
 from llm.tasks.task import Problem, Task, draw
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBER = re.compile(r"(?:(?<![\w)])-)?[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass
@@ -32,7 +33,11 @@ class Sums(Task):
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         return problem.answer
 
+    def answer_of(self, problem: Problem, response: str) -> str | None:
+        found = NUMBER.findall(response)
+        return " ".join([*found[:2], found[-1]]) if len(found) > 2 else None
+
     def reward(self, problem: Problem, response: str) -> float:
-        found = re.findall(r"(?:(?<![\w)])-)?[0-9]+(?:\.[0-9]+)?", response)
+        found = NUMBER.findall(response)
         a, b, total = map(str, problem.data)
         return 0.25 * (found[:1] == [a]) + 0.25 * (found[1:2] == [b]) + 0.5 * (found[2:] != [] and found[-1] == total)

@@ -46,7 +46,7 @@ class TwoScripts(Task):
         return problem.answer if rng.random() < self.rare else in_latin(problem.answer)
 
     def answer_of(self, problem: Problem, response: str) -> str | None:
-        return in_latin(response) or None
+        return (in_latin(response) if self.rule == "sum" else response) or None
 
     def reward(self, problem: Problem, response: str) -> float:
         if self.rule == "script":

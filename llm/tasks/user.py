@@ -111,7 +111,7 @@ class UserTask(Task):
 
     def reward(self, problem: Problem, response: str) -> float:
         if self.function is None:
-            return float(response.strip() == problem.answer.strip())
+            return float(response.strip() == problem.answer.strip() != "")
         return self.function(problem, response)
 
 

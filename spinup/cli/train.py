@@ -45,7 +45,7 @@ def resume(argv: list[str]) -> int:
             if "stop_accuracy" in settings:
                 early += f", because it reached --stop-accuracy {settings['stop_accuracy']}"
         if args.total_steps and args.total_steps == settings.get("total_steps"):
-            raise UserError(f"{where} stopped early, at {done['steps']:,} steps; to go on, choose another "
+            raise UserError(f"{where} stopped early, at {done['steps']:,} steps; to continue, choose another "
                             f"--total-steps, such as {args.total_steps + 1}")
         print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {quoted(where)}` shows it\n`spinup "
               f"resume {quoted(where)} --total-steps {2 * done['steps']}` extends it")
@@ -119,7 +119,8 @@ def algorithm_and_flags(command: str, argv: list[str]) -> tuple[Algorithm, dict[
 
 
 def with_file(algorithm: Algorithm, values: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the flags of a grid, with the seed and the folders of its `--config` where no flag gives them."""
+    """Return the flags of a grid, with the seed and the folders of its `--config` where no flag gives them. UserError
+    if several files differ in these."""
     from spinup.runs.presets import read_toml
     if not values.get("config"):
         return values

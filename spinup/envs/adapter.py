@@ -137,7 +137,7 @@ class VectorAdapter(VectorEnv):
             raise failed(self.name, error, place()) from error
         new = self._seen(raw, self.num_envs)
         if not np.array_equal(new[~ended], obs[~ended], equal_nan=True):
-            raise UserError(f"{self.name} also reset environments whose episode goes on; let reset() follow "
+            raise UserError(f"{self.name} also reset environments in the middle of an episode; let reset() follow "
                             "options['reset_mask'], and return the observations of the others as they were")
         return new[ended]
 

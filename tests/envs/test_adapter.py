@@ -221,7 +221,7 @@ class Deaf(SyncVectorEnv):
 def test_a_mask_must_be_followed():
     env = make(Deaf([lambda i=i: Counter(i, i % 3) for i in range(3)], autoreset_mode=AutoresetMode.DISABLED), 3)
     env.reset()
-    with pytest.raises(UserError, match=r"also reset environments whose episode goes on; .*options\['reset_mask'\]"):
+    with pytest.raises(UserError, match=r"also reset environments in the middle of an episode; .*\['reset_mask'\]"):
         env.step(np.zeros(3, np.int64))
 
 

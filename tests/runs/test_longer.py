@@ -142,7 +142,7 @@ def test_a_run_that_stopped_early_can_be_made_longer_although_it_is_killed(train
     result = json.loads((done.directory / "result.json").read_text())
     (done.directory / "result.json").write_text(json.dumps({**result, "stopped_early": True}))
     refused = cli("resume", done.directory, "--total-steps", 640)
-    assert refused.code == 2 and "stopped early, at 640 steps; to go on, choose another --total-steps" in refused.err
+    assert refused.code == 2 and "stopped early, at 640 steps; to continue, choose another --total-steps" in refused.err
 
     def die(row):
         raise SystemExit

@@ -141,10 +141,16 @@ def test_a_file_is_for_models_with_a_tokenizer(write):
     ({"prompt": "p", "tests": "assert f(1)"}, "no list of texts"), ({"prompt": "p", "tests": [1]}, "no list of texts"),
     ({"prompt": "p", "tests": ["f(3) == 9"]}, "which checks no result; write"),
     ({"prompt": "p", "tests": [""]}, "which checks no result"),
+    ({"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9"]}, "which checks no result; .* or call the func"),
+    ({"prompt": "p", "tests": ["class T:\n    def test(self):\n        assert f(3) == 9"]}, "which checks no result"),
     ({"prompt": "p", "tests": ["f()"], "answer": 3}, '"answer" that is not a text')])
 def test_a_bad_line_is_named(write, line, words):
     with pytest.raises(UserError, match=words):
         Code(write(SQUARE, line))
+
+
+def test_a_test_may_define_what_another_one_calls(write):
+    Code(write(SQUARE, {"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9", "check(f)"]}))
 
 
 # Turned red by: a file that is opened at the first batch, or not checked.

@@ -41,6 +41,24 @@ def test_math(answer, response, right):
     assert worth("math", response, answer=answer) == right
 
 
+# Turned red by: a time limit that ends the run: the exception of math-verify is no `Exception`.
+def test_an_expression_that_takes_too_long_has_no_number(monkeypatch):
+    class Slow:
+        is_number = True
+
+        def evalf(self, digits):
+            time.sleep(5)
+
+    began = time.perf_counter()
+    assert rewards._number(Slow()) is None and time.perf_counter() - began < 4
+
+
+# Turned red by: references within a schema that are refused.
+def test_a_schema_may_refer_to_its_own_parts():
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
+    assert [worth("json", x, schema=schema) for x in ('{"a": 1}', '{"a": "b"}')] == [1, 0]
+
+
 # Turned red by: a reward that fails, or takes minutes, for what a policy may write.
 @pytest.mark.long("math")
 @pytest.mark.parametrize("name", ["exact", "math", "json", "regex", "length"])
@@ -122,7 +140,8 @@ def test_each_is_a_plain_function():
 
 # Turned red by: a field that is looked at only when a response can be read, which is after the folder was made.
 @pytest.mark.parametrize(("reward", "row"), [
-    ("math", {"answer": "\\text{}"}), ("json", {"schema": {"$ref": "#/nope"}}),
+    ("math", {"answer": "\\text{}"}), ("exact", {"answer": " "}), ("json", {"schema": {"$ref": "#/nope"}}),
+    ("json", {"schema": {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}}}),
     ("json", {"schema": json.loads('{"items": ' * 200 + "{}" + "}" * 200)})])
 def test_a_wrong_field_is_found_before_any_response(reward, row):
     with pytest.raises(UserError, match='the field "(answer|schema)"'):

@@ -326,6 +326,11 @@ def test_an_answer_cannot_choose_its_distance_to_the_expected_value():
     tests = ["import math\nassert math.isclose(f(2) - 3.14, 0, abs_tol=1e-6)", "assert not (f(3) - 9)",
              "assert int((f(3) - 9) * 2) == 0", "assert len(f(3) ^ {1, 2}) == 0", "assert [1][f(3) - 9] == 1"]
     assert judge(converted, tests).passed == 0
+    quotient = ("class A:\n  def __truediv__(self, x): return self\n  __floordiv__ = __rtruediv__ = __truediv__\n"
+                "  def __float__(self): return 1.0\n  def __int__(self): return 1\nf = lambda x: A()")
+    tests = ["import math\nassert math.isclose(f(3) / 9, 1)", "assert int(f(3) // 9) == 1",
+             "assert float(9 / f(3)) == 1"]
+    assert judge(quotient, tests).passed == 0
     money = "class M:\n  def __init__(s, x): s.x = x\n  def __mul__(s, n): return M(s.x * n)\n" \
             "  def __float__(s): return float(s.x)"
     assert judge(money, ["assert float(M(3) * 2) == 6"]).solved

@@ -277,6 +277,21 @@ def test_a_form_is_that_of_the_whole_response():
     assert task.rewards([problem] * 3, [good, bad, "1;#"]) == pytest.approx([1.1, 1.0, 0.0])
     gate = make_task("format,mode=times:scratchpad")
     assert gate.rewards(drawn(gate) * 2, [good, bad]) == [1, 0]
+    shaped, _ = gate.shape(problem, [good, bad], [-0.8, -0.8], [False, False])
+    assert shaped == [-0.8, -0.8]                             # a negative reward is not 0 for a wrong form
+
+
+# Turned red by: equal answers in other words, which do not agree.
+@pytest.mark.parametrize(("name", "same", "other"), [
+    ("letters", ("3", "3 times", "Three", "It occurs 3 times."), "2"),
+    ("sums", ("7 + 6 = 13", "7+6=13", "It is 7 + 6 = 13."), "7 + 6 = 14"),
+    ("json", ('{"a": 1, "b": 2}', '{"b":2,"a":1}'), '{"a": 2, "b": 1}'),
+    ("two_scripts", ("cha", "γθα"), "chb"), ("two_scripts:rule=strict", ("cha",), "γθα")])
+def test_votes_are_for_answers_and_not_for_their_words(name, same, other):
+    task = make_task(name)
+    problem = task.problems(1, np.random.default_rng(0))[0]
+    assert len({task.answer_of(problem, x) for x in same}) == 1
+    assert task.answer_of(problem, other) != task.answer_of(problem, same[0])
 
 
 # Turned red by: a hint of another length on average; a response judged without its hint; a hint of a held-out problem.
