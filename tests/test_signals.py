@@ -142,12 +142,15 @@ def test_a_start_that_fails_releases_the_folder(cli, monkeypatch):
     def offline(*_, **__):
         raise ConnectionError("no network")
 
+    given = {"exp_name": "x", "preset": "none", "num_envs": 2, "rollout_steps": 32, "minibatches": 2, "total_steps": 64,
+             "quiet": True, "tensorboard": False}
     with monkeypatch.context() as patch:
         patch.setattr("spinup.runs.training.Log", offline)
         with pytest.raises(ConnectionError) as kept:                      # with its traceback, as in a notebook
-            ppo("CartPole-v1", exp_name="x", preset="none", num_envs=2, rollout_steps=32, minibatches=2, total_steps=64,
-                quiet=True, tensorboard=False)
-    assert cli("resume", "runs/x/x_s1").code == 0 and kept.value.args == ("no network",)
+            ppo("CartPole-v1", **given)
+    assert kept.value.args == ("no network",)
+    assert ppo("CartPole-v1", **given).status == "finished"               # the same words again
+    assert cli("resume", "runs/x/x_s1").code == 0
 
 
 # Turned red by: a shutdown that a run takes for two signals, because its grid passes SIGTERM on as Ctrl-C.

@@ -78,8 +78,7 @@ class GoalVectorEnv(GymVectorEnv):
         ends = np.flatnonzero(step.terminated | step.truncated)
         self.successes += [float(step.info[i]["is_success"]) for i in ends if "is_success" in step.info[i]]
         if len(ends):
-            last = step.final_obs[ends]
-            judged = self.compute_reward(last[:, self.achieved], last[:, self.desired])
+            judged = self.compute_reward(step.final_obs[ends][:, self.achieved], self.obs[ends][:, self.desired])
             if not np.allclose(judged, step.reward[ends], rtol=1e-4, atol=1e-4):
                 raise UserError(f"the last step of an episode of {self.name} earned {step.reward[ends][0]:g}, but "
                                 f"compute_reward gives {judged[0]:g} for its goals; let no wrapper change rewards or "

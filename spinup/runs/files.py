@@ -27,6 +27,7 @@ def disk_error(error: BaseException | None) -> OSError | None:
 def why(error: OSError, path: str, instead: str) -> str:
     """Describe a disk error, with what to do: `path` is used if the error names no file, `instead` is another place."""
     advice = {errno.ENOSPC: "free disk space, or ", errno.EDQUOT: "free disk space, or ",
+              errno.EFBIG: "free disk space, or ",
               errno.EACCES: "change its permissions, or ", errno.EPERM: "change its permissions, or "}
     verb = "opened" if error.errno in (errno.EACCES, errno.EPERM) else "written"
     return (f"{error.filename or path} cannot be {verb} ({error.strerror.lower()}); "

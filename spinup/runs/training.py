@@ -72,8 +72,8 @@ class Training(Hooks):
             self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
         else:
             self.directory = folders.free_directory(self.algorithm, subject, config)
-            check_modules(self.directory, config_to_json(config))         # its folder would be refused later
             check_writable(Path(config.log_dir))
+            check_modules(self.directory, config_to_json(config))         # its folder would be refused later
 
     def __enter__(self) -> "Training":
         train, others = find(self.algorithm).load().train, replace(self.config, on_row=None, quiet=True)
