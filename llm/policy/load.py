@@ -101,7 +101,8 @@ def initial(cfg: LanguageConfig, task: Any) -> Start:
     A setting that is not given stays as in the run of the model. Raise UserError if the model has no chat template, or
     if it is a policy of two models.
     """
-    start = load_model(cfg.model) if cfg.model else fresh(cfg, task)
+    dtype = data_type(cfg, find_device(cfg.device, gpu_helps=True))       # in fp32, a large model would fill the memory
+    start = load_model(cfg.model, dtype) if cfg.model else fresh(cfg, task)
     if isinstance(start.model, ValuePolicy):
         raise UserError(f"{cfg.model} holds a policy of two models, one of which has values of tokens; it cannot be "
                         "trained further. Train a copy of it in one model with: spinup llm reinforce --model START "
@@ -114,16 +115,17 @@ def initial(cfg: LanguageConfig, task: Any) -> Start:
     return start
 
 
-def load_model(folder: str | Path) -> Start:
+def load_model(folder: str | Path, dtype: torch.dtype = torch.float32) -> Start:
     """Load the policy of a run, of a Hugging Face checkpoint or of a GGUF file, or a model by its short name.
 
     Adapters, also those in a folder of PEFT, are merged into the weights. Raise UserError if there is none.
+    dtype: of the weights of a Hugging Face checkpoint or GGUF file without adapters; others keep theirs.
     """
-    start = load_unmerged(folder)
+    start = load_unmerged(folder, dtype)
     return replace(start, model=merged(start.model))
 
 
-def load_unmerged(folder: str | Path) -> Start:
+def load_unmerged(folder: str | Path, dtype: torch.dtype = torch.float32) -> Start:
     """Load a policy as `load_model` does, but keep its adapters beside the frozen weights. Raise UserError as there."""
     path = path_of(str(folder))
     if (path / ADAPTERS).is_file():
@@ -143,10 +145,10 @@ def load_unmerged(folder: str | Path) -> Start:
     if path.suffix == ".gguf" and not path.exists():
         raise UserError(f"there is no file {path}; give the path of a GGUF file")
     if is_gguf(path):
-        return Start(*load_gguf(path), path)
+        return Start(*load_gguf(path, dtype), path)
     config = path / "config.json"
     if not list(path.glob("**/progress.csv")) and not (config.is_file() and b'"algorithm"' in config.read_bytes()):
-        return Start(*load_pretrained(path), path)
+        return Start(*load_pretrained(path, dtype), path)
     path = find_run(path)
     data = read_run(path)
     if data.get("judges"):

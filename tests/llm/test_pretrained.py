@@ -15,8 +15,9 @@ from llm.algos import grpo
 from llm.algos.sft import Config
 from llm.config import LanguageConfig
 from llm.memory import LIBRARIES, fit, needed
+from llm.policy import checkpoint
 from llm.policy.hf import HFTokenizer
-from llm.policy.load import load_model, value_body
+from llm.policy.load import initial, load_model, value_body
 from llm.policy.tokenizer import CharTokenizer, tokens_with
 from llm.run import Run
 from llm.tasks import Problem
@@ -305,3 +306,13 @@ def test_a_task_without_a_teacher_leaves_no_folder(folder, tmp_path):
     with pytest.raises(UserError, match="the task sentence has no teacher"):
         llm.sft("sentence", model=folder, quiet=True, max_tokens=8, log_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*"))
+
+
+# Turned red by: weights that fill the memory in fp32 before they are made smaller.
+def test_weights_are_loaded_in_the_type_of_the_run(folder, monkeypatch):
+    types, fill = [], checkpoint.fill
+    monkeypatch.setattr(checkpoint, "fill", lambda model, source, where, dtype: types.append(dtype) or fill(
+        model, source, where, dtype))
+    for dtype in ("float32", "bfloat16"):
+        start = initial(grpo.Config(model=folder, dtype=dtype), None)
+        assert {p.dtype for p in start.model.parameters()} == {types[-1]} == {getattr(torch, dtype)}
