@@ -37,13 +37,15 @@ class Cache:
                        for _ in range(shape.layers)]
         self.rows, self.length, self.used = rows, length, self.memory     # the first `rows` rows are in use
 
-    def fill(self, prefix: "Prefix") -> None:
-        """Start from the keys and values of P prompts: the first rows / P rows continue the first prompt, and so on.
+    def fill(self, prefix: "Prefix", prompts: int, first: int = 0) -> None:
+        """Start from the keys and values of some of `prompts` prompts, those from number `first` on. The first rows /
+        prompts rows continue prompt 0, and so on.
         """
         self.rows, self.used = len(self.memory[0][0]), self.memory
         for layer, pair in enumerate(self.memory):
             for memory, read in zip(pair, (prefix.k[layer], prefix.v[layer]), strict=True):
-                memory.unflatten(0, (len(read), -1))[..., :read.shape[2], :] = read[:, None]
+                rows = memory.unflatten(0, (prompts, -1))[first:first + len(read)]
+                rows[..., :read.shape[2], :] = read[:, None]
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows of the rows in use."""

@@ -17,6 +17,7 @@ from spinup.core.fast.linear import packed
 from spinup.core.masked import select
 
 LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on GPU; a check waits for the GPU
+READ = (2**20, 2**14)   # tokens of prompts that are read at once, on CPU and on GPU: their activations need memory
 COMPACT_BELOW = 0.5     # drop finished rows if at most this share is unfinished; moving the cache costs one step
 KEEP = 8                # number of cache shapes that are kept
 CACHES = 2              # the same, if they are large
@@ -148,11 +149,13 @@ class Sampler:
         of = torch.arange(P, device=device).repeat_interleave(samples)
 
         # Read each prompt once; its samples then continue from the shared cache.
-        prefix = Prefix()
-        hidden = model.hidden(prompts.ids, Slots(), prefix)
-        logits = model.logits(hidden[torch.arange(P, device=device), prompts.lengths - 1])[of]      # [B, vocab]
-        cache = self._cache(B, L + max_tokens)
-        cache.fill(prefix)
+        cache, last = self._cache(B, L + max_tokens), []
+        for piece in torch.arange(P, device=device).split(max(1, READ[device.type == "cuda"] // L)):
+            prefix = Prefix()
+            hidden = model.hidden(prompts.ids[piece], Slots(), prefix)
+            last.append(hidden[piece - piece[0], prompts.lengths[piece] - 1])
+            cache.fill(prefix, P, int(piece[0]))
+        logits = model.logits(torch.cat(last))[of]                        # [B, vocab]
         step = self._step(cache, prompts)
 
         out = now = Responses.empty(of, max_tokens)             # all rows, and the rows still in progress

@@ -60,6 +60,14 @@ def test_packed_weights_change_no_probability(model, rows, monkeypatch):
 
 
 # Turned red by: no padding, or in front; `equal` by the number of prompts; the check for empty ones left out.
+# Turned red by: keys and values of a piece of the prompts in the rows of another one.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+@pytest.mark.parametrize("most", [1, 14])
+def test_prompts_are_read_in_pieces(model, rows, most, monkeypatch):
+    monkeypatch.setattr(generate, "READ", (most, most))
+    check(model, rows, Sampler(model, NEVER)(Prompts.of(rows), samples=3, max_tokens=6, generator=seed()))
+
+
 def test_prompts():
     prompts = Prompts.of(ROWS)
     assert prompts.lengths.tolist() == [5, 2, 7] and prompts.ids.shape == (3, 7) and not prompts.equal

@@ -93,13 +93,13 @@ def test_a_cache_begins_with_prompts_and_forgets_rows(shape):
     model, prompts, rest = make(shape), tokens(2, 5), tokens(4, 6, seed=1)
     of, prefix, cache = torch.tensor([0, 0, 1, 1]), Prefix(), Cache(shape, 4, 11, torch.device("cpu"), torch.float32)
     model.hidden(prompts, Slots(), prefix)
-    cache.fill(prefix)
+    cache.fill(prefix, 2)
     expected = model(torch.cat([prompts[of], rest], 1))
     close(through(model, rest[:, :2], Slots(5), cache), expected[:, 5:7])
     keep = torch.tensor([1, 3])
     cache.keep(keep)
     close(through(model, rest[keep, 2:4], Slots(7), cache), expected[keep, 7:9])
-    cache.fill(prefix)                                                # what was forgotten is there again
+    cache.fill(prefix, 2)                                             # what was forgotten is there again
     close(through(model, rest, Slots(5), cache), expected[:, 5:])
 
 
