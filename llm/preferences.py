@@ -80,10 +80,10 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
 
 
 class Sampled:
-    """Part of a checkpoint: a checksum of the pairs that a run sampled before its first update.
+    """Part of a checkpoint: a checksum of the pairs that a run read or sampled before its first update.
 
-    A resumed run samples them again. Loading raises UserError if it got other pairs, because another kind of device or
-    a reward that changes would silently change the training data.
+    A resumed run reads or samples them again. Loading raises UserError if it got other pairs, which would silently be
+    other training data.
     """
 
     def __init__(self, *pairs: Batch):
@@ -99,9 +99,10 @@ class Sampled:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Compare the checksum with that of the checkpoint."""
         if state["value"] != self.value:
-            raise UserError("this run sampled other preference pairs when it began: another kind of device or version "
-                            "of torch rounds differently, or the reward has changed; resume it as it was begun, or "
-                            "train again under another --exp-name")
+            raise UserError("this run had other preference pairs when it began: its file of pairs or its reward has "
+                            "changed, or another number of --workers or --threads, another machine or another version "
+                            "of torch samples other responses; resume it as it was begun, or train again under another "
+                            "--exp-name")
 
 
 def keep(run: Run, pairs: Sequence[Batch], **parts: Any) -> None:

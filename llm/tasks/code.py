@@ -32,7 +32,7 @@ FAMILY = {              # each with all a from 2 to 9, and all b from 1 to 9 if 
 SHOWN = np.arange(10)                           # inputs that the examples in a prompt may use
 TESTED = np.arange(-5, 16)                      # inputs of the tests
 EXAMPLES = 3
-DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef       # their bodies run later
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda          # their bodies are executed later
 BLOCK = re.compile(r"```python[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
@@ -142,12 +142,12 @@ def parsed(test: str) -> ast.Module | None:
 
 
 def says_something(test: str) -> bool:
-    """Return whether a test executes an assertion, a `raise`, or a call as a statement. The body of a function or class
-    is not executed. True for a test that is not Python."""
+    """Return whether a test executes an assertion, a `raise`, or a call as a statement. The body of a function does not
+    count. True for a test that is not Python."""
     def executed(node: ast.AST) -> Iterator[ast.AST]:
         yield node
         for child in ast.iter_child_nodes(node):
-            if not isinstance(child, DEFINITIONS):
+            if not isinstance(child, FUNCTIONS):
                 yield from executed(child)
 
     tree = parsed(test)
@@ -158,7 +158,7 @@ def says_something(test: str) -> bool:
 
 def defines(test: str) -> bool:
     """Return whether a test defines a function or class, or imports a module, which another test may use."""
-    return any(isinstance(node, DEFINITIONS | ast.Import | ast.ImportFrom) for node in parsed(test).body)
+    return any(isinstance(node, FUNCTIONS | ast.ClassDef | ast.Import | ast.ImportFrom) for node in parsed(test).body)
 
 
 def read(file: str) -> list[Problem]:

@@ -152,6 +152,7 @@ def _validator(schema: str) -> Any:
     try:
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
+        from jsonschema_specifications import REGISTRY
         from referencing import Registry, Resource
         from referencing.exceptions import Unresolvable
         from referencing.jsonschema import DRAFT202012
@@ -175,7 +176,7 @@ def _validator(schema: str) -> Any:
     resource = Resource.from_contents(rules, default_specification=DRAFT202012) if isinstance(rules, dict) else None
     for reference in _references(rules):
         try:
-            Registry().with_resource(resource.id() or "", resource).resolver(resource.id() or "").lookup(reference)
+            REGISTRY.with_resource(resource.id() or "", resource).resolver(resource.id() or "").lookup(reference)
         except Unresolvable:
             raise _missing(reference) from None
     try:
@@ -192,15 +193,14 @@ def _missing(reference: str) -> UserError:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Yield the references in a schema. A schema whose parts have names of their own, `$id`, has none here."""
+    """Yield the references in a schema, without those in parts that have a name of their own, `$id`."""
+    parts = schema if isinstance(schema, list) else []
     if isinstance(schema, dict):
         if isinstance(schema.get("$ref"), str):
             yield schema["$ref"]
-        for part in schema.values():
-            if not (isinstance(part, dict) and "$id" in part):
-                yield from _references(part)
-    elif isinstance(schema, list):
-        for part in schema:
+        parts = [part for name, part in schema.items() if name not in ("enum", "const", "default", "examples")]  # data
+    for part in parts:
+        if not (isinstance(part, dict) and "$id" in part):
             yield from _references(part)
 
 

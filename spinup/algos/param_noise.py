@@ -233,7 +233,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                        learner.act(perturbed(obs)))                       # [N] or [N, k]
                 step = env.step(dist.to_env(act))
                 replay.add(obs, act, step)
-                check_ends(env.episode_length.max(), cfg.env)             # weights last an episode
+                if cfg.noise == "parameters":                             # weights last an episode
+                    check_ends(env.episode_length.max(), cfg.env)
                 for copy in np.flatnonzero(step.terminated | step.truncated):
                     perturb(perturbed, copy)
 

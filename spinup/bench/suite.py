@@ -185,6 +185,8 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         directory = folder / name / f"{name}_s{seed}"
         if not finished(directory) or read_run(directory).get("asked", steps) != steps:
             directory.mkdir(parents=True, exist_ok=True)
+            for old in ("result.json", "progress.csv", EVALUATION):       # of a run with other steps
+                (directory / old).unlink(missing_ok=True)
             job = {"algo": algo, "env": env, "seed": seed, "total_steps": steps, "against": "sb3"}
             try:
                 write_peer(directory, child("spinup.bench.peers", "returns", job, environment=ONE_THREAD), steps)

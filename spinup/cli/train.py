@@ -38,15 +38,15 @@ def resume(argv: list[str]) -> int:
     directory = find_run(args.directory)
     done, data = read_result(directory), read_run(directory)
     where = describe(directory)
+    if done.get("stopped_early") and args.total_steps and args.total_steps == data["config"].get("total_steps"):
+        raise UserError(f"{where} stopped early, at {done['steps']:,} steps; to continue, choose another "
+                        f"--total-steps, such as {args.total_steps + 1}")
     if done.get("status") == "finished" and args.total_steps <= done["steps"]:
         early, settings = "", data["config"]
         if done.get("stopped_early") and isinstance(settings.get("total_steps"), int):
             early = f" of {settings['total_steps']:,}, stopped early"
             if "stop_accuracy" in settings:
                 early += f", because it reached --stop-accuracy {settings['stop_accuracy']}"
-        if args.total_steps and args.total_steps == settings.get("total_steps"):
-            raise UserError(f"{where} stopped early, at {done['steps']:,} steps; to continue, choose another "
-                            f"--total-steps, such as {args.total_steps + 1}")
         print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {quoted(where)}` shows it\n`spinup "
               f"resume {quoted(where)} --total-steps {2 * done['steps']}` extends it")
         return 0
@@ -129,7 +129,7 @@ def with_file(algorithm: Algorithm, values: dict[str, list[str]]) -> dict[str, l
     for name in ("seed", "log-dir", "exp-name"):
         given = {str(file.get(name.replace("-", "_"), "")) for file in files}
         if len(given) > 1 and name not in values:
-            raise UserError(f"the files of --config have different values for {name}, which all runs share; remove it "
+            raise UserError(f"the files of --config do not all have the same {name}, which all runs share; remove it "
                             f"from them, and add --{name}")
         found |= {name: [*given]} if any(given) else {}
     return found | values

@@ -130,15 +130,16 @@ class VectorAdapter(VectorEnv):
 
     def _restarted(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
         """Reset the copies where `ended`, `[N]` bool. Return their first observations. UserError if the others do not
-        keep their observations `obs` `[N, *shape]`: then they were reset too."""
+        keep their observations `obs` `[N, *shape]`, because they may have been reset too."""
         try:
             raw, _ = self.env.reset(options={"reset_mask": ended.copy()})
         except Exception as error:
             raise failed(self.name, error, place()) from error
         new = self._seen(raw, self.num_envs)
         if not np.array_equal(new[~ended], obs[~ended], equal_nan=True):
-            raise UserError(f"{self.name} also reset environments in the middle of an episode; let reset() follow "
-                            "options['reset_mask'], and return the observations of the others as they were")
+            raise UserError(f"{self.name} gave other observations for environments that it should not reset; let "
+                            "reset() follow options['reset_mask'], and return the observations of the others as they "
+                            "were")
         return new[ended]
 
     def _costs(self, infos: dict[str, Any], info: "Rows") -> np.ndarray | None:
@@ -155,7 +156,7 @@ class VectorAdapter(VectorEnv):
         """Convert the observations of n copies to network inputs: a new array `[n, *shape]`."""
         space = self.observation_space
         if self.plain and isinstance(raw, np.ndarray) and raw.shape == (n, *space.shape) and (
-                raw.dtype.kind == "f" or raw.dtype == space.dtype):
+                raw.dtype.kind == space.dtype.kind == "f" or raw.dtype == space.dtype):
             return np.array(raw, self.dtype)
         return np.stack([self._see(row(raw, i)) for i in range(n)]).astype(self.dtype, copy=False)
 

@@ -69,8 +69,8 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
         return {"state_dict": _plain(layer.state_dict(), f"{kind}.state_dict()", {})}
     saved = {}
     for name, value in vars(layer).items():
-        if isinstance(value, MethodType) and getattr(layer, value.__name__, None) == value:
-            saved[name] = {"method": value.__name__}          # which one it is may be part of the state
+        if isinstance(value, MethodType) and getattr(layer, method := getattr(value, "__name__", ""), None) == value:
+            saved[name] = {"method": method}                  # which one it is may be part of the state
             continue
         if isinstance(value, CONSTANT) or (name == "env" and isinstance(layer, gymnasium.Wrapper)):
             continue

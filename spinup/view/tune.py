@@ -139,7 +139,8 @@ class Tuning:
                 self.refuse(trial, error)
                 return True
             except (NonFiniteError, EnvironmentFailure, MemoryError, RuntimeError) as error:
-                if not isinstance(error, NonFiniteError | EnvironmentFailure) and not out_of_memory(error):
+                begun = isinstance(error, EnvironmentFailure) and directory.exists()      # else no run can begin
+                if not (begun or isinstance(error, NonFiniteError) or out_of_memory(error)):
                     raise
                 status = f"failed: {str(error).splitlines()[0]}"
             except KeyboardInterrupt:

@@ -221,7 +221,7 @@ class Deaf(SyncVectorEnv):
 def test_a_mask_must_be_followed():
     env = make(Deaf([lambda i=i: Counter(i, i % 3) for i in range(3)], autoreset_mode=AutoresetMode.DISABLED), 3)
     env.reset()
-    with pytest.raises(UserError, match=r"also reset environments in the middle of an episode; .*\['reset_mask'\]"):
+    with pytest.raises(UserError, match=r"environments that it should not reset; .*options\['reset_mask'\]"):
         env.step(np.zeros(3, np.int64))
 
 
@@ -247,6 +247,8 @@ def test_batches_of_images_are_those_of_single_environments():
     vector = make(SyncVectorEnv([Bright] * 3, autoreset_mode=AutoresetMode.SAME_STEP), 3, 5)
     ours, rng = make(Bright, 3, 5), np.random.default_rng(0)
     assert vector.plain and np.array_equal(vector.reset(), ours.reset())
+    with pytest.raises(UserError, match="make them agree"):               # floats from 0 to 1 would all be 0
+        vector._seen(np.random.default_rng(1).random((3, 3, 36, 36)), 3)
     for _ in range(30):
         action = rng.integers(3, size=3)
         for a, b in zip(ours.step(action)[:4], vector.step(action)[:4], strict=True):

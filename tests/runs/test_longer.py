@@ -141,6 +141,8 @@ def test_a_run_that_stopped_early_can_be_made_longer_although_it_is_killed(train
     save_checkpoint(done.directory / "checkpoint.pt", state | {"stopped": True})
     result = json.loads((done.directory / "result.json").read_text())
     (done.directory / "result.json").write_text(json.dumps({**result, "stopped_early": True}))
+    again = cli("resume", train(total_steps=64, exp_name="y").directory, "--total-steps", 64)
+    assert again.code == 0 and "is finished: 64 steps" in again.out
     refused = cli("resume", done.directory, "--total-steps", 640)
     assert refused.code == 2 and "stopped early, at 640 steps; to continue, choose another --total-steps" in refused.err
 

@@ -215,7 +215,7 @@ def test_files_of_settings_share_the_seed_of_a_grid(cli, tmp_path):
     for name, seed in (("a", 1), ("b", 7)):
         (tmp_path / f"{name}.toml").write_text(f'env = "CartPole-v1"\nseed = {seed}\n')
     done = cli("grid", "ppo", "--config", "a.toml", "b.toml")
-    assert done.code == 2 and "the files of --config have different values for seed" in done.err
+    assert done.code == 2 and "the files of --config do not all have the same seed" in done.err
 
 
 # Turned red by: a grid whose every run fails, one by one, because no folder can be made: in /proc, or below a file.

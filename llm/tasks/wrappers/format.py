@@ -16,7 +16,7 @@ class Bonus(Wrapper):
     """A reward for something besides right answers. Derive from it, and write `bonus`."""
 
     coef: Unit = 0.1                    # weight of the bonus beside the reward, with mode=add
-    mode: Literal["add", "times"] = "add"       # times: reward * bonus; one below 0 stays
+    mode: Literal["add", "times"] = "add"       # times: reward * bonus, if it is above 0
 
     def bonus(self, problem: Any, response: str) -> float:
         """Return the bonus of a response, from 0 to 1."""
@@ -25,7 +25,7 @@ class Bonus(Wrapper):
     def shape(self, problem: Any, responses: Sequence[str], rewards: Sequence[float],
               right: Sequence[bool]) -> tuple[list[float], dict[str, list[float]]]:
         earned = [self.bonus(problem, x) for x in responses]
-        shaped = [x + self.coef * more if self.mode == "add" else x * more if x > 0 else x       # no form is worth -1
+        shaped = [x + self.coef * more if self.mode == "add" else x * more if x > 0 else x
                   for x, more in zip(rewards, earned, strict=True)]
         return shaped, {type(self).name: earned}
 

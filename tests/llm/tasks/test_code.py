@@ -150,7 +150,8 @@ def test_a_bad_line_is_named(write, line, words):
 
 
 def test_a_test_may_define_what_another_one_calls(write):
-    Code(write(SQUARE, {"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9", "check(f)"]}))
+    Code(write(SQUARE, {"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9", "check(f)"]},
+               {"prompt": "q", "tests": ["class T:\n    assert f(3) == 9"]}))      # the body of a class is executed
 
 
 # Turned red by: a file that is opened at the first batch, or not checked.

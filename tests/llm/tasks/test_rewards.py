@@ -57,6 +57,8 @@ def test_an_expression_that_takes_too_long_has_no_number(monkeypatch):
 def test_a_schema_may_refer_to_its_own_parts():
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
     assert [worth("json", x, schema=schema) for x in ('{"a": 1}', '{"a": "b"}')] == [1, 0]
+    assert worth("json", "5", schema={"enum": [{"$ref": "#/nowhere"}, 5]}) == 1            # data, and no reference
+    assert worth("json", '{"type": "object"}', schema={"$ref": "https://json-schema.org/draft/2020-12/schema"}) == 1
 
 
 # Turned red by: a reward that fails, or takes minutes, for what a policy may write.
