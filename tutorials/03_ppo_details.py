@@ -261,8 +261,8 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["PPO"
 # an update moved the policy more than twice as far. On average, this did no harm.
 #
 # So the clip is a safety device. On Acrobot, where updates are small anyway, it costs speed. On
-# CartPole with thirty-two epochs, it saves the training. You rarely know beforehand which case you have, so keep
-# the clip on.
+# CartPole with thirty-two epochs, it saves the training. You rarely know beforehand which case you
+# have, so keep the clip on.
 #
 # ## Try it
 #

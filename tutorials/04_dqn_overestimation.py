@@ -350,7 +350,7 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 
 # %% [markdown]
 # The dotted line is the largest possible value. Without noise, the two methods differ little. Both
-# overestimate the first states by about a tenth. Double DQN does not reduce this error, so the
+# overestimate the first states by about 10 %. Double DQN does not reduce this error, so the
 # selection by the maximum need not be its cause.
 #
 # With noise, DQN predicts values that are impossible. The mean of double DQN is lower by more than 1.
@@ -358,7 +358,7 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 # most sixteen gradient steps old, so it is not independent.
 #
 # Now compare the predictions with the returns. Each of these policies gets more than 19 of the
-# possible 20, however wrong its values are. With this discount, 59 steps are enough for 19.
+# possible 20, however wrong its values are. With this discount, an episode of 59 steps has a return of 19.
 # Overestimation is real, and double DQN reduces it. Here it does not matter for the discounted
 # return. It would matter if the errors differed between actions, as at
 # the fork.

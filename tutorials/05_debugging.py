@@ -262,7 +262,8 @@ assert len({tuple(x > 0 for x in row) for row in table.values()}) == len(table) 
 # - Only `both` fails: the action is learned, but the policy does not use the observation.
 # - `constant` has the right value and `observation` a wrong one: the program averages, shifts or mixes
 #   the steps.
-# - `constant` fails: the target contains something from after the end of the episode.
+# - `constant` fails: the value function does not learn, or its target contains something from after
+#   the end of the episode.
 #
 # The broadcast bug is the most instructive one. With this bug, the policy still learns the probes
 # `action` and `both`. The value function predicts the same value everywhere. This is a poor

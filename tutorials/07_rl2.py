@@ -173,9 +173,9 @@ show(figure, "Mean return of a trial against pulls of training. All seeds rise f
 # %% [markdown]
 # Every seed rises from the level of random pulls to just below the limit. The curve shows training,
 # where the policy samples its actions. For evaluation, the final policies play 20,000 other trials,
-# with arms from the same distribution. The standard error of a mean return is below 0.02. In each
-# pull they take the most likely arm. The argument `wiped` is used later. It lists pulls before which
-# the network gets the first observation of a trial, which resets its memory.
+# with arms from the same distribution. In each pull they take the most likely arm. The standard error
+# of a mean return is below 0.02. The argument `wiped` is used later. It lists pulls before which the
+# network gets the first observation of a trial, which resets its memory.
 
 # %%
 @torch.no_grad()

@@ -356,8 +356,8 @@ assert all(x[4] > true.mean() + 0.5 for x in best)
 # %% [markdown]
 # ## Break it: a worse reward model
 #
-# The reward model from 50 comparisons is less accurate. You would expect a lower peak of the true
-# reward, and a lower end. The next cell trains without a KL penalty:
+# The reward model from 50 comparisons is less accurate. You would expect the true reward to have a
+# lower peak and a lower value at the end. The next cell trains without a KL penalty:
 
 # %%
 worse = optimise(few, 0.0)

@@ -25,9 +25,9 @@
 #
 # **You are done when** `spinup exercise check 4.7` says PASS.
 #
-# **Look at** `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns with the
-# `trial_advantages` of the classic RL², which is not the function that you write below: it is GAE, here with values of
-# 0 and $\lambda = 1$. The baseline is `group_values`.
+# **Look at** `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns with
+# the classic RL²'s function `trial_advantages`. That function is GAE, here with values of 0 and $\lambda = 1$. It is
+# not the function of the same name that you write below. The baseline is `group_values`.
 
 # %%
 import torch

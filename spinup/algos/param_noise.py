@@ -84,7 +84,7 @@ def action_distance(act: Tensor, noisy: Tensor) -> Tensor:
 
 def value_distance(q: Tensor, noisy: Tensor) -> Tensor:
     """Mean KL(softmax Q || softmax Q~), `[]` from `[B, n]`. A constant added to all values has
-    no effect, but their scale has: divide rewards that are very large or very small."""
+    no effect, but a factor has: scale very large or very small rewards to a size near 1."""
     log_pi = q.log_softmax(-1)
     return (log_pi.exp() * (log_pi - noisy.log_softmax(-1))).sum(-1).mean()
 

@@ -170,7 +170,8 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
 
 
 def watch(argv: list[str]) -> int:
-    args, say = parsed(with_id(Parser("spinup exercise watch", "Check each time you save; Ctrl-C ends.")), argv)
+    about = "Check each time you save, until you pass; Ctrl-C ends."
+    args, say = parsed(with_id(Parser("spinup exercise watch", about)), argv)
     workspace, seen = Workspace.here(), -1.0
     entry = current(workspace, args.id)
     workspace.begin(entry)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -196,22 +197,26 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path
 def test_a_signal_to_all_of_a_terminal_saves_the_runs(rows, tmp_path):
     words = ["ppo", "--env", "CartPole-v1", "--exp-name", "x", "--total-steps", "200_000", "--num-envs", "2",
              "--rollout-steps", "32", "--hidden", "8", "--no-tensorboard", "--log-dir", str(tmp_path)]
-    started = subprocess.Popen([sys.executable, "-m", "spinup", "grid", *words], start_new_session=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with open(tmp_path / "out", "w") as out:
+        started = subprocess.Popen([sys.executable, "-m", "spinup", "grid", *words], start_new_session=True, stdout=out,
+                                   stderr=subprocess.STDOUT)
     folder = tmp_path / "x/x_s1"
+    until = time.monotonic() + 120
     try:
         while rows(folder) < 2:
-            assert started.poll() is None
+            assert started.poll() is None and time.monotonic() < until
             time.sleep(0.05)
         os.killpg(started.pid, signal.SIGHUP)
-        out, _ = started.communicate(timeout=60)
+        code = started.wait(60)
     finally:
-        started.kill()
-    assert started.returncode == 129 and "the same command resumes them" in out
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+    assert code == 129 and "the same command resumes them" in (tmp_path / "out").read_text()
     assert read_json(folder / "result.json")["status"] == "interrupted" and (folder / "checkpoint.pt").exists()
 
 
-def test_files_of_settings_share_the_seed_of_a_grid(cli, tmp_path):
+# Turned red by: a grid that takes the seed of one file for all.
+def test_files_of_settings_with_different_seeds_are_refused(cli, tmp_path):
     for name, seed in (("a", 1), ("b", 7)):
         (tmp_path / f"{name}.toml").write_text(f'env = "CartPole-v1"\nseed = {seed}\n')
     done = cli("grid", "ppo", "--config", "a.toml", "b.toml")

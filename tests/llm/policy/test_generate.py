@@ -59,7 +59,6 @@ def test_packed_weights_change_no_probability(model, rows, monkeypatch):
     assert [len(weights) for weights in packs] == [9, 0]                  # 2 blocks of 4, and the tied head
 
 
-# Turned red by: no padding, or in front; `equal` by the number of prompts; the check for empty ones left out.
 # Turned red by: keys and values of a piece of the prompts in the rows of another one.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 @pytest.mark.parametrize("most", [1, 14])
@@ -68,6 +67,7 @@ def test_prompts_are_read_in_pieces(model, rows, most, monkeypatch):
     check(model, rows, Sampler(model, NEVER)(Prompts.of(rows), samples=3, max_tokens=6, generator=seed()))
 
 
+# Turned red by: no padding, or in front; `equal` by the number of prompts; the check for empty ones left out.
 def test_prompts():
     prompts = Prompts.of(ROWS)
     assert prompts.lengths.tolist() == [5, 2, 7] and prompts.ids.shape == (3, 7) and not prompts.equal
