@@ -140,8 +140,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
-                policy.observe(obs)                           # statistics of --normalise-obs
-                policy.observe(in_hindsight(obs, env))
+                if policy.normaliser is not None:             # statistics of --normalise-obs
+                    policy.observe(obs)
+                    policy.observe(in_hindsight(obs, env))
                 episodes.follow()
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
