@@ -26,6 +26,7 @@ CLOCKS = ["steps_per_second", "wall_seconds"]                             # the 
 CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "rollout_seconds", "tokens_per_second",
                              "update_seconds"])
 COMMAND = Path(__file__).with_name("command.py")
+FOLDERS = tempfile.TemporaryDirectory()                                   # of `ForkedPopen`; removed at the end
 INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: a new one, with its imports
 # What the server of `Forked` imports: nearly all that a run needs, and nothing that starts a thread.
 PRELOADED = ["torch", "torch.distributed.fsdp", "torch.utils.tensorboard", "matplotlib.figure",
@@ -111,7 +112,8 @@ class ForkedPopen(Forked):
                  stderr: IO | int | None = None, cwd: Path | None = None, env: Mapping[str, str] | None = None,
                  process_group: int = 0):
         module = command.index("-m") + 1
-        super().__init__(Path(tempfile.mkdtemp()), command[module], command[module + 1:], cwd=cwd or Path.cwd(),
+        folder = Path(tempfile.mkdtemp(dir=FOLDERS.name))
+        super().__init__(folder, command[module], command[module + 1:], cwd=cwd or Path.cwd(),
                          environment=os.environ if env is None else env)
         self.streams, self.returncode = (stdout, stderr), None
 
@@ -309,7 +311,9 @@ def rows() -> Callable[[Path], int]:
 def wait_for() -> Callable[[Callable[[], bool], Process], None]:
     """Wait until something is so, while a process is at work on it."""
     def wait(condition: Callable[[], bool], process: Process) -> None:
+        until = time.monotonic() + 120
         while not condition():
+            assert time.monotonic() < until, "it never came to this"
             assert process.poll() is None, "it ended before its time: " + process.files[1].read_text()
             time.sleep(0.002)
     return wait

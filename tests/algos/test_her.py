@@ -199,9 +199,11 @@ def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatc
         assert torch.equal(obs[same], next_obs[same]) and not torch.equal(obs, found.obs)
 
 
-# Turned red by: a target that the trained networks compute; another gamma; targets that do not move, or that learn.
-def test_the_target_of_the_critic_is_that_of_the_target_networks(tmp_path, monkeypatch):
-    nets, found, moved, make_policy, minimizer, polyak = {}, [], [], her.make_policy, FlatAdam.minimizer, her.polyak
+# Turned red by: a target that the trained networks compute; another gamma; targets that do not move, or that learn; an
+# actor without its saturation penalty, or with a bonus for it; the deviation of the actions within a state.
+def test_the_losses_of_critic_and_actor(tmp_path, monkeypatch):
+    nets, found, actor, moved = {}, [], [], []
+    make_policy, minimizer, polyak = her.make_policy, FlatAdam.minimizer, her.polyak
     monkeypatch.setattr(her, "make_policy", lambda *args: nets.setdefault("policy", make_policy(*args)))
     monkeypatch.setattr(her, "deepcopy", lambda net: nets.setdefault("target", deepcopy(net)))
     monkeypatch.setattr(her, "polyak", lambda target, online, tau: moved.append(tau) or polyak(target, online, tau))
@@ -211,7 +213,14 @@ def test_the_target_of_the_critic_is_that_of_the_target_networks(tmp_path, monke
 
         def step(*batch):
             if len(batch) == 1:                                           # the actor
-                return minimize(*batch)
+                policy = nets["policy"]
+                with torch.no_grad():
+                    output = policy.pi(batch[0])
+                    act = output.tanh()
+                    loss = -policy.values(batch[0], act).mean() + 0.5 * output.square().mean()
+                stats = minimize(*batch)
+                actor.append((stats["loss"], loss, stats["action_std"], act.std(0).mean()))
+                return stats
             obs, act, rew, next_obs, terminated = batch
             policy, target = nets["policy"], nets["target"]
             next_value = target.q[0](torch.cat([next_obs, target.pi(next_obs).tanh()], -1))[:, 0]
@@ -224,10 +233,13 @@ def test_the_target_of_the_critic_is_that_of_the_target_networks(tmp_path, monke
 
     monkeypatch.setattr(FlatAdam, "minimizer", kept)
     her.train(her.Config(env="GoalReacher-v0", total_steps=260, learning_starts=200, batch_size=32, hidden=(8,),
-                         lr=0.03, gamma=0.9, tau=0.1, num_envs=2, threads=1, quiet=True, tensorboard=False,
+                         lr=0.03, gamma=0.9, tau=0.1, saturation_coef=0.5, num_envs=2, threads=1, quiet=True, tensorboard=False,
                          log_dir=tmp_path.as_posix()))
     assert len(found) > 20 and moved == [0.1] * len(found)
     assert [loss for loss, _ in found] == pytest.approx([expected for _, expected in found], rel=1e-3)
+    losses, expected, spread, by_hand = torch.tensor(actor).T
+    torch.testing.assert_close(losses, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(spread, by_hand, rtol=1e-3, atol=1e-5)
 
 
 class Fixed(GoalReacher):

@@ -219,4 +219,5 @@ def test_noise_replaces_epsilon_and_each_action_has_its_own(watch, monkeypatch):
     seen = watch("rainbow", Discrete(2), num_envs=4, update_every=4)
     assert len(drawn) == 30 and len({float(x) for eps in drawn for x in eps[:, 0]}) == 120
     assert [x for x in seen.result.progress["epsilon"] if x != 1][-1] == 0
-    assert seen.result.progress["noise_level"][-1] > 0
+    level = seen.policy.layers[-1].weight_sigma.detach().abs().mean()
+    assert seen.result.progress["noise_level"][-1] == pytest.approx(float(level), rel=1e-4)

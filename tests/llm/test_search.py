@@ -10,8 +10,10 @@ from llm.algos.sft import Config
 from llm.policy.load import fresh
 from llm.policy.policy import LanguagePolicy
 from llm.rollout import demonstrated
+from llm.run import EVALUATION
 from llm.search import Search, best, lemmas, powers, repair, search, vote
 from llm.tasks import Problem, make_task
+from llm.tasks.check import problems_of
 from llm.tasks.deduction import parse
 from llm.tasks.proofs import Theorem
 from spinup.errors import UserError
@@ -46,6 +48,27 @@ def test_a_search_stops_at_its_first_right_attempt():
     assert [found.after(k) for k in (1, 2, 4)] == [(0.0, 2.0), (0.5, (7 + 2) / 2), (0.5, (7 + 4) / 2)]
     assert [Search(right, tokens, stops=False).after(k) for k in (2, 3)] == [(0.5, 4.5), (0.0, 7.5)]
     assert powers(1) == [1] and powers(8) == [1, 2, 4, 8] and powers(6) == [1, 2, 4, 6]
+
+
+# Turned red by: another temperature than the policy's; the problems of the run's own evaluation, whatever the seed.
+def test_what_a_search_samples(monkeypatch):
+    asked, problems = [], []
+    task = make_task("reverse:length=3")
+    start = fresh(Config(layers=1, width=16, heads=2), task)
+    policy = LanguagePolicy(start.model, start.tokenizer, 5, 0.3)
+    monkeypatch.setattr(llm.search, "sample", lambda *args, **settings: asked.append((len(args[3]), settings)))
+    monkeypatch.setattr(llm.search, "ROWS", 4)
+    llm.search.sampled(policy, task, [Problem("abc>")] * 5, 2)
+    assert [n for n, _ in asked] == [2, 2, 1]
+    assert all((s["temperature"], s["max_tokens"], s["samples"]) == (0.3, 5, 2) for _, s in asked)
+
+    monkeypatch.setattr(llm.search, "load", lambda *_: policy)
+    monkeypatch.setattr(llm.search, "distinct", lambda found: problems.append([p.prompt for p in found]) or found)
+    monkeypatch.setitem(llm.search.WAYS, "best", lambda *_: {})
+    for seed in 0, 0, 1:
+        search("run", "reverse", samples=2, problems=8, seed=seed)
+    own = [p.prompt for p in problems_of(make_task("reverse"), 8, np.random.default_rng(EVALUATION), True)]
+    assert problems[0] == problems[1] != problems[2] and own not in problems
 
 
 def test_best_and_vote_differ(scripted):

@@ -1,10 +1,29 @@
-"""Lines about work before a training, and folders in commands."""
+"""The live table and the lines of a run, lines about work before a training, and folders in commands."""
+import io
 import os
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
-from spinup.runs.display import quoted, tell_progress
+from spinup.runs.display import Display, Screen, duration, quoted, tell_progress
+
+
+# Turned red by: a table that a terminal cannot show; a value beside the name of another; a column that is left out.
+def test_the_live_table_shows_every_column_and_the_time_left():
+    display, screen = Display("a run", "q", quiet=True), io.StringIO()
+    display.console, display.quiet = Screen(file=screen, force_terminal=True, width=100, color_system=None), False
+    display.live = SimpleNamespace(update=lambda table, refresh: display.console.print(table))
+    row = {"epoch": 1, "steps": 500, "q": 2.5, "kl": 0.125, "entropy": 0.75, "steps_per_second": 100.0}
+    display.row(row, total=1000)
+    words = screen.getvalue().split()
+    for column, value in {"q": "2.5", "kl": "0.125", "entropy": "0.75", "steps_per_second": "100"}.items():
+        assert words[words.index(column) + 1] == value
+    assert " ".join(words).endswith("500 / 1,000 steps 5 s left") and "epoch" not in words
+
+
+def test_durations_in_words():
+    assert [duration(s) for s in (7.4, 200, 3900, 7500)] == ["7 s", "3 min 20 s", "1 h 05 min", "2 h 05 min"]
 
 
 # Turned red by: an advised command that a shell reads as several words.

@@ -2,7 +2,6 @@
 import os
 import signal
 
-import numpy as np
 import pytest
 import torch
 
@@ -116,7 +115,6 @@ def test_shares_and_seeds_of_ranks(monkeypatch):
         monkeypatch.setenv("RANK", str(rank))
         seeds.append(ranks.own_seed(5))
     assert seeds[0] == 5 and len(set(seeds)) == 3 and all(isinstance(seed, int) for seed in seeds)
-    assert np.isfinite(seeds).all()
 
 
 # Turned red by: NCCL for two processes on one GPU, which it refuses; all processes on the first GPU.

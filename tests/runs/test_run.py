@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from collections import deque
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
 from spinup.runs.folders import find_run, free_directory, lock, make_directory, read_result, saved_at
 from spinup.runs.run import Result, Run
+from spinup.runs.training import Training
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
 WORDS = ["--preset", "none", "--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 32, "--minibatches", 2,
@@ -253,12 +255,16 @@ def test_ctrl_c_in_the_first_update_gives_a_result_too():
     assert (result.directory / "checkpoint.pt").exists()
 
 
-def test_a_run_in_a_thread_leaves_ctrl_c_alone():
-    found = []
+# Turned red by: a handler that only the main thread may set.
+def test_a_run_in_a_thread_leaves_ctrl_c_alone(monkeypatch):
+    found, handlers, before = [], set(), signal.getsignal(signal.SIGINT)
+    after_update = Run.after_update
+    monkeypatch.setattr(Run, "after_update", lambda run: (
+        handlers.add(signal.getsignal(signal.SIGINT)), after_update(run))[1])
     thread = threading.Thread(target=lambda: found.append(ppo(**TINY)))
     thread.start()
     thread.join()
-    assert found[0].status == "finished"
+    assert found[0].status == "finished" and handlers == {before}
 
 
 @pytest.mark.long
@@ -311,6 +317,40 @@ def test_a_run_that_failed_says_so_and_where_its_checkpoint_is(monkeypatch):
     assert re.fullmatch(r"[\w ]+ became (NaN|infinite) between steps 0 and 128; .* kept in runs/.*; "
                         "try a smaller --lr first", str(error.value))
     assert json.loads(Path("runs/ppo_Pendulum-v1_1/ppo_Pendulum-v1_1_s1/result.json").read_text())["status"] == "failed"
+
+
+# Turned red by: the largest return for the mean, the smallest for the largest, one column in another's place.
+def test_a_row_has_the_statistics_of_its_episodes():
+    run = SimpleNamespace(pending=[(1.0, 3), (4.0, 5)], recent=deque([-2.0, 1.0, 4.0]),
+                          env=SimpleNamespace(measures=dict), _test=dict)
+    assert Run.row(run) == {"episodes": 2, "return_mean": 2.5, "return_min": 1.0, "return_max": 4.0,
+                            "length_mean": 4.0, "return_mean_100": 1.0}
+    assert Run.summary(run) == "the last 3 episodes returned 1 on average" and run.pending == []
+
+
+# Turned red by: the first row's number for the last one's.
+def test_the_quality_of_a_result_is_that_of_its_last_row():
+    result = ppo(**TINY)
+    column = result.progress["return_mean_100"]
+    assert result.measure == "return_mean_100" and result.quality == column[-1] != column[0]
+
+
+# Turned red by: one thread for every network.
+def test_wide_networks_get_a_second_thread(monkeypatch):
+    monkeypatch.setattr("spinup.runs.run.cores", lambda: 2)
+    env = SimpleNamespace(observation_space=gymnasium.spaces.Box(-1, 1, (3,)), shown_by=())
+    threads = {width: Run(Config(env="CartPole-v1", hidden=(width,), quiet=True), env).threads
+               for width in (64, 127, 128)}
+    assert threads == {64: 1, 127: 1, 128: 2}
+
+
+# Turned red by: more or fewer checkpoints than the comment of --checkpoint-steps promises.
+def test_a_run_saves_twenty_times(full_runs, monkeypatch):
+    saved, save = [], Training.save
+    monkeypatch.setattr(Training, "save", lambda run: saved.append(run.steps) or save(run))
+    ppo("CartPole-v1", num_envs=1, rollout_steps=8, minibatches=1, epochs=1, total_steps=8 * 100, quiet=True,
+        tensorboard=False, preset="none")
+    assert saved == [*range(40, 801, 40)]
 
 
 # Turned red by: the ratio times the steps of one update, rounded each time; the steps of the update before.

@@ -41,6 +41,11 @@ def test_math(answer, response, right):
     assert worth("math", response, answer=answer) == right
 
 
+# Turned red by: the beginning of a long response read, and not its end, where the answer is.
+def test_of_a_long_response_the_end_is_read():
+    assert worth("math", "x " * 15_000 + r"\boxed{42}", answer="42") == 1
+
+
 # Turned red by: a time limit that ends the run: the exception of math-verify is no `Exception`.
 def test_an_expression_that_takes_too_long_has_no_number(monkeypatch):
     class Slow:
