@@ -25,20 +25,20 @@ usage: spinup llm COMMAND ...
   spinup llm recipe [NAME|FILE.toml]              stages of training in sequence: {', '.join(recipe_names())}
   spinup llm rlhf [--task taste]                  the recipe rlhf
   spinup llm chat DIR                             chat with a policy: a run, a Hugging Face checkpoint or a GGUF file
-  spinup llm eval DIR --task T                    accuracy of a policy on a task, also on another than its own
+  spinup llm eval DIR --task T                    accuracy of a policy on any task, not only its own
   spinup llm diagnose DIR                         explain what often confuses people in the log of a run
   spinup llm methods [A B ...]                    settings that differ between methods; without names, all methods
-  spinup llm search DIR --task T                  several responses to each problem: best, vote, repair or lemmas
+  spinup llm search DIR --task T                  sample several responses per problem: best, vote, repair, lemmas
   spinup llm fetch NAME                           download a real model: {', '.join(KNOWN)}
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
 
 T is {', '.join(task_names())}; options: reverse:length=8,symbols=12.
-{', '.join(wrapper_names())} before it change its reward in training: length,coef=0.5:reverse.
+A wrapper before T changes its training reward ({', '.join(wrapper_names())}): length,coef=0.5:reverse.
 T can also be a JSONL file of prompts; add --reward file.py:function if its lines have no "answer".
-Or it is a JSONL file of preference pairs, whose lines have "prompt", "chosen" and "rejected".
---reward DIR uses the reward model of a run. --reward exact,0.2*length adds ready-made rewards:
-{', '.join(ready_made())}; they read other fields of a line.
+T can also be a JSONL file of preference pairs, whose lines have "prompt", "chosen" and "rejected".
+--reward DIR uses the reward model of a run. --reward exact,0.2*length is a sum of ready-made rewards:
+{', '.join(ready_made())}; some of them need other fields of a line.
 Without --model, supervised fine-tuning (a run of sft) first trains a small character model, the initial policy.
 `spinup plot`, `watch`, `eval` and `resume` accept these runs. `spinup grid llm grpo ...` compares settings,
 and `spinup tune llm grpo ...` searches for good ones.
@@ -110,7 +110,7 @@ def evaluate(argv: list[str]) -> int:
 def search(argv: list[str]) -> int:
     parser = held_out_parser("search", "Sample several responses to a problem; a verifier or a vote chooses one.", 16)
     parser.add_argument("--how", choices=["best", "vote", "repair", "lemmas"], default="best",
-                        help="repair and lemmas: attempts learn from the errors of earlier ones. [best]")
+                        help="repair and lemmas: attempts use the results of earlier ones. [best]")
     given = vars(parser.parse(argv))
     from llm.search import report
     print(report(given.pop("directory"), given.pop("task"), **given))
@@ -118,8 +118,8 @@ def search(argv: list[str]) -> int:
 
 
 def diagnose(argv: list[str]) -> int:
-    parser = Parser("spinup llm diagnose", "Explain patterns in the log of a run that often confuse people, as its "
-                                           "training did.")
+    parser = Parser("spinup llm diagnose", "Explain patterns in the log of a run that often confuse people, as during "
+                                           "its training.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
     args = parser.parse(argv)
     from llm.diagnose import diagnose_run
@@ -201,7 +201,7 @@ def bench_roofline(argv: list[str]) -> int:
     parser = bench_parser("roofline", "Measure sampling as a share of memory bandwidth, and training as a share of "
                                       "peak FLOP/s (MFU).")
     parser.add_argument("--device", help="cuda or cpu. [a GPU if there is one]")
-    parser.add_argument("--shape", choices=["0.5b", "small"], help="model, random weights. [0.5b on a GPU, else small]")
+    parser.add_argument("--shape", choices=["0.5b", "small"], help="size; random weights. [0.5b on a GPU, else small]")
     parser.add_argument("--compile", action="store_true", help="compile the layers first")
     given = vars(parser.parse(argv))
     from llm.bench.roofline import roofline
@@ -236,10 +236,10 @@ def bench_grpo(argv: list[str]) -> int:
                                         "groups, then in half of them.")
     parser.add_argument("--against", choices=["trl"], help="library to compare with. [trl]")
     parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs of alternating runs. [3]")
-    parser.add_argument("--width", type=int, choices=[64, 128], help="0.2 M or 0.9 M parameters. [64]")
+    parser.add_argument("--width", type=int, choices=[64, 128], help="model width: 0.2 M or 0.9 M parameters. [64]")
     parser.add_argument("--model", metavar="M", help="pretrained model to train instead: a folder, a GGUF file or a "
                                                      "name, such as smollm2")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="of both sides, with --model. [float32]")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="data type, with --model. [float32]")
     parser.add_argument("--total-steps", type=whole("total_steps"), metavar="N", help="updates per run. [300; 5 with "
                                                                                       "--model]")
     given = vars(parser.parse(argv))

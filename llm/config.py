@@ -38,17 +38,17 @@ class LanguageConfig(RunConfig):
     template: str = ""                   # arguments of the model's chat template, as in enable_thinking=false
     total_steps: Count = 300             # updates of the run; the SFT run before it does not count
     max_tokens: Natural = 0              # longest response in tokens, end token included; 0 = the task's limit
-    temperature: Positive = 1.0          # above 1 samples less likely tokens; scoring uses the same value
-    held_out: Size = 256                 # sampled responses to held-out problems per row of the log
-    adam_eps: Positive = 1e-5            # epsilon of Adam; gradients below it step less; PPO's code 1e-5, TRL 1e-8
-    micro_batch: Natural = 0             # responses per pass; 0 = all, of a pretrained model as many as fit, up to 16
+    temperature: Positive = 1.0          # sampling temperature; above 1: more unlikely tokens; scoring uses it too
+    held_out: Size = 256                 # sampled responses to held-out problems per row of progress.csv
+    adam_eps: Positive = 1e-5            # epsilon of Adam; damps gradients below it; PPO's code 1e-5, TRL 1e-8
+    micro_batch: Natural = 0             # responses per pass; 0 = all; with a pretrained model as many as fit, up to 16
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
     compile: bool = False                # compile the layers: a minute or two once, then faster updates on a GPU
-    workers: Processes = 1               # processes, each with a share of the responses; the number of torchrun wins
+    workers: Processes = 1               # processes, each with a share of the responses; torchrun's number overrides it
     shard: bool = False                  # divide Adam's moments and fp32 copies among the processes, to save memory
     fsdp: bool = False                   # divide weights, gradients and moments among the processes: larger models fit
-    lora: Rank = 0                       # rank of adapters that learn in place of all weights; 0 = all weights learn
+    lora: Rank = 0                       # rank of adapters, trained in place of the weights; 0 = train all weights
     lora_alpha: Positive = 32.0          # adapters are multiplied by alpha / rank; larger: each step changes more
     layers: Depth = 4                    # layers of a new small model
     width: Size = 64                     # width of a new small model; 64 with 4 layers: 0.2 M parameters, 128: 0.9 M
@@ -131,8 +131,8 @@ class EngineConfig(LearningConfig):
     ABOUT = "methods with importance weights"
 
     engine: str = "own"                  # program that samples: own, or a vLLM server such as http://localhost:8000
-    engine_timeout: Positive = 600.0     # seconds until an answer of the server is late
-    lag: Lag = 0                         # 1 samples a batch during the update before it, in a second process or server
+    engine_timeout: Positive = 600.0     # time limit for a response of the server, in seconds
+    lag: Lag = 0                         # 1 = sample the next batch during an update, in a second process or a server
     max_weight: Positive = 2.0           # largest importance weight of a token; larger: less bias, more variance
 
     def __post_init__(self):
@@ -180,7 +180,7 @@ class GroupConfig(LearningConfig):
 class PreferenceConfig(LanguageConfig):
     """Settings of every method that learns from preference pairs."""
 
-    pairs: Count = 2000                  # pairs of the initial policy's responses to compare; of a file, all are used
+    pairs: Count = 2000                  # pairs of responses of the initial policy; a file of pairs is used completely
     noise: NonNegative = 0.0             # noise of comparisons: P(a preferred to b) = sigmoid((a - b) / noise)
     batch: Size = 64                     # preference pairs per update
     sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never

@@ -34,8 +34,8 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
                     "or wait until the policy learns to end its responses")
     clipped = not math.isnan(row.get("clip_fraction", math.nan))          # for other losses, 0 means a small loss
     if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
-        said.append("the loss is 0, and this is normal here: the advantages have mean 0, so only the gradient says "
-                    "what to learn; watch the reward instead of the loss")
+        said.append("the loss is 0, and this is normal here: the advantages have mean 0, but the gradient is not 0; "
+                    "watch the reward instead of the loss")
     if row.get("entropy", 1.0) < COLLAPSED and (graded or row["held_out_accuracy"] < 0.9):
         said.append(f"entropy is {row['entropy']:.3f} nats: the policy almost always gives the same response and no "
                     "longer explores; a lower --lr keeps the entropy higher")

@@ -141,14 +141,20 @@ def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch, once: bool =
     return replace(batch, responses=replace(r, logp=logp, drawn=r.logp if cfg.off_policy else None))
 
 
-def importance_weights(r: Responses, largest: float = math.inf) -> Tensor | float:
+def importance_weights(r: Responses, largest: float = math.inf, whole: bool = False) -> Tensor | float:
     """Importance weights of tokens, pi_old / the probability with which they were drawn, at most `largest`, `[B, T]`.
+    whole: each response has one weight instead, `[B, 1]`, the geometric mean of those of its tokens, as in GSPO.
 
     Multiplied by them, the loss of a token has the expectation that it would have if pi_old had drawn the token after
     the same prefix. Truncation bounds the variance and adds a bias (Ionides 2008). They are 1, a number, if pi_old is
     the policy that sampled.
     """
-    return 1.0 if r.drawn is None else select(r.logp - r.drawn, r.mask).exp().clamp(max=largest)
+    if r.drawn is None:
+        return 1.0
+    log_weight = select(r.logp - r.drawn, r.mask)
+    if whole:
+        log_weight = log_weight.sum(1, keepdim=True) / r.mask.sum(1, keepdim=True).clamp(min=1)
+    return log_weight.exp().clamp(max=largest)
 
 
 @torch.no_grad()

@@ -162,7 +162,7 @@ def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError
     """Return the UserError that replaces an out-of-memory error; None for any other error."""
     if not errors.out_of_memory(error):
         return None
-    piece = min(PIECE, cfg.micro_batch // 2 if cfg.micro_batch else PIECE)
+    piece = min(PIECE, cfg.micro_batch // 4 * 2 if cfg.micro_batch else PIECE)                # even: splits no pair
     flags = [f"--micro-batch {piece}"] * (piece > 1) + ["--gradient-checkpointing"] * (not cfg.gradient_checkpointing)
     advice = f"add {' '.join(flags)}, or lower" if flags else "lower"
     return UserError(f"not enough memory for these settings; {advice} --max-tokens")

@@ -67,8 +67,8 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     while (done := sum(len(b.texts) for b in found) // 2) < wanted:
         tell(done)
         if drawn >= PATIENCE * wanted:
-            raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} almost all have equal "
-                            "rewards, so they give too few preference pairs; use another --model, or raise "
+            raise UserError(f"almost all of {drawn} pairs of responses to the task {run.task.name} have equal "
+                            "rewards, so there are too few preference pairs; use another --model, or raise "
                             "--temperature")
         problems = problems_of(run.task, min(at_once, wanted), rng, held_out)
         batch = run.sample(problems, 2, generator=generator)
@@ -99,10 +99,9 @@ class Sampled:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Compare the checksum with that of the checkpoint."""
         if state["value"] != self.value:
-            raise UserError("this run had other preference pairs when it began: its file of pairs or its reward has "
-                            "changed, or another number of --workers or --threads, another machine or another version "
-                            "of torch samples other responses; resume it as it was begun, or train again under another "
-                            "--exp-name")
+            raise UserError("this run began with other preference pairs: its file of pairs, its reward, --workers, "
+                            "--threads, the machine or the version of torch has changed; restore them, or train again "
+                            "under another --exp-name")
 
 
 def keep(run: Run, pairs: Sequence[Batch], **parts: Any) -> None:

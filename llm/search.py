@@ -111,14 +111,17 @@ def best(policy: LanguagePolicy, task: Task, problems: Sequence[Problem], sample
 
 
 def vote(policy: LanguagePolicy, task: Task, problems: Sequence[Problem], samples: int) -> dict[str, Search]:
-    """Choose the most frequent response; of several, the one that was sampled first."""
+    """Choose the most frequent final answer; of several, the one that was sampled first. A response without an answer
+    does not vote."""
     batches = sampled(policy, task, problems, samples)
     rewards = gathered(batches, samples, lambda b: b.rewards.cpu())
-    texts = gathered(batches, samples, lambda b: np.array([text.strip() for text in b.texts], dtype=object))
+    answers = gathered(batches, samples, lambda b: np.array([task.answer_of(b.problems[i], text) for i, text in zip(
+        b.responses.of.tolist(), b.texts, strict=True)], dtype=object))
     right = np.zeros(rewards.shape, bool)
-    for i, row in enumerate(texts.tolist()):
+    for i, row in enumerate(answers.tolist()):
         for k in range(samples):
-            right[i, k] = rewards[i, row.index(Counter(row[:k + 1]).most_common(1)[0][0])] >= 1
+            votes = Counter(answer for answer in row[:k + 1] if answer is not None)
+            right[i, k] = bool(votes) and rewards[i, row.index(votes.most_common(1)[0][0])] >= 1
     return {"vote": Search(right, gathered(batches, samples, lambda b: b.responses.mask.sum(1).cpu()), stops=False)}
 
 

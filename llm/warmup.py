@@ -154,7 +154,7 @@ def check_groups(cfg: LanguageConfig, task: Task) -> None:
     if apart and (task.fewest > 1 or any(x.own_state() for x in layers(task))):
         what = "compare the responses to one prompt" if task.fewest > 1 else "depend on earlier batches"
         raise UserError(f"the rewards of {task.name} {what}, and {cfg.algorithm.removeprefix('llm ')} rewards some "
-                        "responses apart from the others; choose another method, such as grpo")
+                        "responses separately; choose another method, such as grpo")
     samples = getattr(cfg, "samples", 0)
     each = samples or (2 if isinstance(cfg, PreferenceConfig) else task.fewest)            # fixed pairs without samples
     if each < task.fewest:

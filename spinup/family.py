@@ -96,7 +96,7 @@ def best_of(state: dict[str, Any], directory: Path) -> Best:
     with reading(f"{describe(directory)}/checkpoint.pt", "restore the folder or train again"):
         best.load_state_dict(state["parts"]["best"])
     if not best.policy:
-        raise UserError(f"{describe(directory)} has tested no policy before its last checkpoint; leave out --best")
+        raise UserError(f"no policy of {describe(directory)} was tested before its last checkpoint; leave out --best")
     return best
 
 

@@ -12,8 +12,8 @@ moves this improvement into the weights:
 
 x is a prompt, y_i its i-th response, and R the reward.
 
-`--data` makes it offline: the initial policy samples so many responses once, before the training.
-All of them with a reward of at least `keep` are imitated, over and over. A run of `llm dqn` with
+`--data` makes it offline: the initial policy samples this number of responses once before training.
+The policy repeatedly imitates those with a reward of at least `keep`. A run of `llm dqn` with
 the same settings learns from the same responses.
 
 `--select random` is the control experiment: it imitates the same number of random responses. The
@@ -31,7 +31,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from llm.config import LearningConfig
+from llm.config import FEW, LearningConfig
 from llm.learn import Loss
 from llm.offline import Reward, Stored, sampled_once
 from llm.policy.generate import Responses
@@ -47,7 +47,7 @@ from spinup.runs.config import Count, Natural, Positive
 @dataclass(kw_only=True)
 class Config(LearningConfig):
     select: Literal["best", "random"] = "best"  # random: control experiment, random responses
-    keep: Reward = 1.0               # lowest reward of a winner; a lower one may be wrong too
+    keep: Reward = 1.0               # lowest reward of a winner; below it, answers may be wrong
     data: Stored = 0                 # responses sampled once, to imitate; 0 = new ones each round
     epochs: Count = 1                # passes over the winners of a round
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
@@ -57,10 +57,21 @@ class Config(LearningConfig):
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     @property
+    def responses(self) -> int:
+        """Number of responses that an update samples, or takes from the data."""
+        return self.prompts if self.data else super().responses
+
+    @property
+    def sampled(self) -> int:
+        """Largest number of responses that the method samples at once."""
+        return max(FEW, self.samples) if self.data else self.responses
+
+    @property
     def updates_per_row(self) -> int:
-        """Updates between two rows of a pretrained model's log: twice as many as for other methods,
-        because an update that learns from the winners alone costs about half as much."""
-        return 2 * super().updates_per_row
+        """Updates between two rows of a pretrained model's log: without `data`, twice as many as
+        for other methods, because an update that learns from the winners alone costs about half as
+        much."""
+        return super().updates_per_row * (1 if self.data else 2)
 
 
 def winners(rewards: Tensor, samples: int, keep: float) -> Tensor:
@@ -86,7 +97,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     offline = cfg.data > 0
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
-    data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep) if offline else None
+    keep = cfg.keep if cfg.select == "best" else None                    # None: any reward
+    data = sampled_once(run, cfg, cfg.data, cfg.samples, keep) if offline else None
 
     def loss(logp: Tensor, part: Responses, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, torch.ones_like(logp), part.mask)
@@ -97,7 +109,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         for update in run.updates(cfg.total_steps):
             # Collect responses and select the winners.
             if offline:
-                keep = cfg.keep if cfg.select == "best" else None
                 batch = data.draw(run.rng, cfg.prompts, keep)
                 run.add(tokens=batch.responses.lengths.sum())
                 rows = batch.responses.of

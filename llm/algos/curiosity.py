@@ -22,9 +22,9 @@ streams. Each has its own baseline, the mean of the group of G responses to the 
                                   A^i = I - mean I                      for entropy and surprisal
     loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ] + beta k2(pi, pi_init)
 
-A known response has A^i = 0: it is not made less likely, because the way to new responses leads
-through its first tokens. `--kl-coef` is beta. If the initial policy is uniform, the KL penalty is
-an entropy bonus: it keeps the policy from giving up tokens that lead to nothing new yet.
+A known response has A^i = 0, so its probability does not fall: new responses may begin with the
+same tokens. `--kl-coef` is beta. If the initial policy is uniform, the KL penalty is
+an entropy bonus: it keeps tokens likely that have led to no new response yet.
 
 Differs from spinup/algos/curiosity.py by: the intrinsic reward comes once, at the last token; group
 means replace both value functions; only novelty above the mean counts; intrinsic returns end with
@@ -64,17 +64,17 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive, Share, Siz
 @dataclass(kw_only=True)
 class Config(GroupConfig):
     bonus: Literal["rnd", "entropy", "surprisal"] = "rnd"     # kind of intrinsic reward
-    reward_coef: NonNegative = 2.0   # c_r, weight of the task's reward; 0 = only novelty
+    reward_coef: NonNegative = 2.0   # c_r, weight of the reward; 0 = intrinsic reward only
     bonus_coef: NonNegative = 1.0    # c_i, weight of the intrinsic reward; 0 and c_r = 1: GRPO
     advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group
     feature_size: Size = 64          # number of random features that the predictor must predict
     feature_hidden: Widths = (128,)  # hidden layers of the random and of the prediction network
     bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
-    bonus_share: Share = 1.0         # share of responses for the predictor; less: novelty lasts
+    bonus_share: Share = 1.0         # share of responses for the predictor; less: fades later
     bonus_steps: Count = 1           # predictor steps per policy step; more: novelty fades faster
-    kl_coef: NonNegative = 0.0       # weight of the KL penalty; keeps tokens whose novelty faded
-    clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
-    clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
+    kl_coef: NonNegative = 0.0       # KL coefficient; keeps tokens whose novelty faded
+    clip_low: Positive = 0.2         # lower clip limit of the ratio is 1 - clip_low
+    clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
     epochs: Count = 1                # passes over a batch, for the policy and for the predictor
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-2, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr

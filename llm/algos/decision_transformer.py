@@ -67,11 +67,11 @@ class Config(OfflineConfig):
     total_steps: Count = 2000          # gradient steps of the whole run
     batch_size: Size = 64              # windows of the dataset in each gradient step
     context: Size = 20                 # steps that the policy sees; 1 = no memory
-    request: Unit = 1.0                # return to ask for: quantile of the dataset's; 1 = best
+    request: Unit = 1.0                # requested return, a quantile of the dataset's; 1 = best
     layers: Size = 3                   # layers of the transformer
     width: Size = 64                   # width of the transformer
     heads: Size = 1                    # attention heads; width / heads must be even
-    longest: Size = 1000               # time steps with an embedding; later ones have the last
+    longest: Size = 1000               # time steps with own embedding; later ones share the last
     lr: Positive = 1e-3                # peak learning rate (1e-4 to 1e-3)
     warmup: Natural = 100              # gradient steps in which lr rises linearly from 0
     anneal: bool = True                # decay lr linearly to a tenth over the run
@@ -81,7 +81,8 @@ class Config(OfflineConfig):
         super().__post_init__()
         if self.width % self.heads or self.width // self.heads % 2:
             raise UserError(f"--width {self.width} divided by --heads {self.heads} must be an even "
-                            f"number; choose --heads {1 + self.width % 2}")
+                            "number; choose " + (f"--width {self.width + 1} --heads 1" if
+                                                 self.width % 2 else "--heads 1"))
 
     @property
     def env_settings(self) -> dict[str, int]:

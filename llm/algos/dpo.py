@@ -72,7 +72,7 @@ from llm.rollout import Batch
 from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
-from spinup.core.masked import select
+from spinup.core.masked import masked_mean, select
 from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
@@ -85,7 +85,7 @@ WITHOUT_REFERENCE = "simpo", "orpo"     # the reward of these losses is the mean
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
     loss: LossName | Callable = "dpo"  # one of the equations above
-    beta: Positive = 0.1             # KL coefficient: a lower one moves farther; ORPO: weight
+    beta: Positive = 0.1             # KL coefficient; lower: larger changes; ORPO: loss weight
     penalty: NonNegative = 50.0      # lambda of DPOP: penalty if a chosen log-probability falls
     alpha: NonNegative = 0.5         # alpha of TDPO: weight of the difference in KL
     margin: NonNegative = 0.0        # gamma of SimPO: margin between chosen and rejected response
@@ -141,11 +141,15 @@ def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
 
 def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
     """Compute z of KTO, `[]`, at least 0: the mean log ratio if each pair's responses are scored
-    after the next pair's prompt."""
+    after the next pair's prompt; 0 if no pair has another prompt next."""
     swapped = replace(pairs, responses=replace(r, of=r.of.roll(-2)))
+    ids, lengths = pairs.prompts.ids, pairs.prompts.lengths
+    own, other = (torch.cat([ids[of], lengths[of, None]], 1) for of in (r.of, swapped.responses.of))
+    differs = (own != other).any(1)                                               # [2n]
     logp, logp_ref = (logp_under(model, run.config, swapped)
                       for model in (run.model, run.reference))
-    return select(logp - logp_ref, r.mask).sum(1).mean().clamp(min=0)
+    ratios = select(logp - logp_ref, r.mask).sum(1)
+    return masked_mean(ratios, differs.float()).clamp(min=0)
 
 
 def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
@@ -238,9 +242,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 chosen = shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)
                 rows = rows_of(chosen).to(run.device)
             r, baseline = pairs.responses[rows], None
-            if cfg.loss == "kto" and len(rows):               # one pair has no other prompt: z = 0
-                baseline = (divergence_elsewhere(run, pairs, r) if len(rows) > 2 else
-                            torch.zeros((), device=run.device))
+            if cfg.loss == "kto" and len(rows):
+                baseline = divergence_elsewhere(run, pairs, r)
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)

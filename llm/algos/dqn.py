@@ -2,7 +2,7 @@
 
 Snell et al. 2022, arXiv:2206.11871; Kostrikov et al. 2021, arXiv:2110.06169; Mnih et al. 2015.
 
-A state s_t is the prompt with the tokens so far, an action is the next token y_t. A copy of the
+A state s_t is the prompt with the tokens so far, and an action is the next token y_t. A copy of the
 policy has two heads: Q, with a value for each token of the vocabulary, and V. Both learn from
 stored responses, which any policy may have sampled. Here the initial policy pi_ref samples them
 once, before the training; the training samples no response (offline RL).
@@ -34,7 +34,7 @@ from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -42,11 +42,11 @@ from torch.nn.functional import huber_loss
 
 from llm.algos.ppo import following
 from llm.algos.reinforce import token_rewards
-from llm.config import LearningConfig
+from llm.config import FEW, LearningConfig
 from llm.learn import Loss
-from llm.offline import AT_ONCE, Stored, StoredResponses, ValueRun, sampled_once
+from llm.offline import Stored, StoredResponses, ValueRun, sampled_once
 from llm.policy.action_values import ActionValues
-from llm.policy.score import read
+from llm.policy.score import in_chunks, read
 from llm.run import Result
 from llm.tasks.make import make_task
 from llm.warmup import find_start
@@ -56,19 +56,21 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, masked_mean, select
 from spinup.core.optim import polyak, step_size
 from spinup.errors import UserError
-from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
+from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, Size, Unit
+
+Expectile = Annotated[float, Range(0.01, 0.99)]
 
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
     target: Literal["expectile", "greedy"] = "expectile"  # next value: V, or max Q' (DQN)
     online: bool = False             # add new responses of the policy in every update
-    data: Stored = 20_000            # stored responses: sampled once, or the size of the buffer
+    data: Stored = 20_000            # number of stored responses; online: replay buffer size
     samples: Size = 1                # responses per prompt; more prompts generalise better
     batch: Size = 256                # stored responses per gradient step
     gradient_steps: Count = 1        # gradient steps per update
-    gamma: Unit = 1.0                # discount; below 1, early rewards count more: short responses
-    expectile: Unit = 0.7            # tau: .5 = mean of the data's tokens, near 1 = their maximum
+    gamma: Unit = 1.0                # discount factor; below 1, short responses are worth more
+    expectile: Expectile = 0.7       # tau: .5 = mean of the data's tokens, near 1 = their maximum
     cql_coef: NonNegative = 1.0      # alpha of the conservative term (authors: 1e-4, 1); 0 = none
     double: bool = True              # greedy target: choose the token with Q, evaluate it with Q'
     beta: Positive = 8.0             # larger: greedier; for larger rewards choose a smaller value
@@ -97,7 +99,7 @@ class Config(LearningConfig):
     @property
     def sampled(self) -> int:
         """Largest number of responses that the method samples at once."""
-        return self.prompts * self.samples if self.online else AT_ONCE
+        return self.prompts * self.samples if self.online else max(FEW, self.samples)
 
 
 def targets(rewards: Tensor, mask: Tensor, next_value: Tensor, gamma: float) -> Tensor:
@@ -110,24 +112,31 @@ def targets(rewards: Tensor, mask: Tensor, next_value: Tensor, gamma: float) -> 
     return td_target(each, gamma, last.to(each.dtype), following(next_value, mask))
 
 
-def value_losses(q: Tensor, v: Tensor, target_q: Tensor, ids: Tensor, rewards: Tensor, mask: Tensor,
-                 cfg: Config) -> Loss:
-    """Loss of each token, `[B, T]`, and diagnostics.
+def token_values(q: Tensor, v: Tensor, target_q: Tensor, ids: Tensor, cfg: Config) -> Tensor:
+    """Five numbers of each token y in its state s, `[5, ...]`: Q(s, y), V(s), -log softmax(Q)(y),
+    Q'(s, y), and the greedy value of s. The last two have no gradient.
 
-    q, target_q: `[B, T, vocab]`, Q and Q' in the state before each token. v: `[B, T]`.
-    ids: `[B, T]` the tokens. rewards: `[B]`. mask: `[B, T]`.
+    q, target_q: `[..., vocab]`, Q and Q' in the state before each token. v, ids: `[...]`.
     """
     chosen, target_chosen = (x.gather(-1, ids[..., None]).squeeze(-1) for x in (q, target_q))
+    ce = -q.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)
+    greedy = greedy_value(target_q, q if cfg.double else None)
+    return torch.stack([chosen, v, ce, target_chosen.detach(), greedy.detach()])
+
+
+def value_losses(of_tokens: Tensor, rewards: Tensor, mask: Tensor, cfg: Config) -> Loss:
+    """Loss of each token, `[B, T]`, and diagnostics.
+
+    of_tokens: `[5, B, T]`, see `token_values`. rewards: `[B]`. mask: `[B, T]`.
+    """
+    chosen, v, ce, target_chosen, greedy = of_tokens
     if cfg.target == "greedy":
-        value = greedy_value(target_q, q if cfg.double else None).detach()
-        loss_v = torch.zeros_like(v)
+        value, loss_v = greedy, torch.zeros_like(v)
     else:
-        value = v.detach()
-        loss_v = expectile_loss(target_chosen.detach() - v, cfg.expectile)
+        value, loss_v = v.detach(), expectile_loss(target_chosen - v, cfg.expectile)
     y = targets(rewards, mask, value, cfg.gamma)
     error = select(chosen - y, mask)
     loss_q = huber_loss(chosen, y, reduction="none") if cfg.target == "greedy" else error.square()
-    ce = -q.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)
     stats = {"q": chosen, "value": value, "error": error.abs(), "cql_loss": ce}
     return (loss_q + loss_v + cfg.cql_coef * ce,
             {name: masked_mean(x.detach(), mask) for name, x in stats.items()})
@@ -148,6 +157,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                          eps=cfg.adam_eps)
     target_weights, weights = list(target.parameters()), list(values.parameters())
 
+    def numbers(states: Tensor, target_states: Tensor, ids: Tensor) -> Tensor:
+        with torch.no_grad():
+            target_q, _ = target.numbers(target_states)
+        return token_values(*values.numbers(states), target_q, ids, cfg)          # [5, ...]
+
     with run:
         run.keep(model=run.model, target=target, optimizer=optimizer, data=data)
         run.columns("q", "value", "error", "cql_loss")
@@ -167,11 +181,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 for rows in batch.responses.of.split(cfg.micro_batch or cfg.batch):
                     part = batch.responses[rows].trimmed()
                     tokens_of = (batch.prompts, part.of, part.ids, part.lengths)
-                    q, v = values.numbers(read(values.body, *tokens_of, cfg.gradient_checkpointing))
+                    states = read(values.body, *tokens_of, cfg.gradient_checkpointing)
                     with torch.no_grad():
-                        target_q, _ = target.numbers(read(target.body, *tokens_of))
-                    each, stats = value_losses(q, v, target_q, part.ids, batch.rewards[rows],
-                                               part.mask, cfg)
+                        target_states = read(target.body, *tokens_of)
+                    logits = 2 * part.ids.numel() * run.reference.shape.vocab_size
+                    of_tokens = in_chunks(numbers, logits, states, target_states, part.ids)
+                    each, stats = value_losses(of_tokens, batch.rewards[rows], part.mask, cfg)
                     loss = aggregate(each, part.mask, denominator=tokens)
                     loss.backward()
                     run.check_finite(rewards=batch.rewards[rows], loss=loss.detach())

@@ -5,7 +5,7 @@ Mu et al. 2026, arXiv:2605.31455. For one turn it is reward-weighted regression 
 
     pi*(y | x) = pi_ref(y | x) exp(R(x, y) / beta) / Z(x)
 
-To imitate pi*, no samples of it are necessary. Samples of pi_ref are enough, if each has the weight
+Imitation of pi* needs no samples from pi*. Samples of pi_ref are enough, if each has the weight
 pi* / pi_ref. The mean over the n responses to one prompt estimates Z(x):
 
     w_i  = exp(R_i / beta) / mean over j of exp(R_j / beta),    y_1 .. y_n sampled from pi_ref
@@ -48,9 +48,9 @@ class Config(LearningConfig):
     samples: Size = 16               # responses per prompt; more: a better estimate of Z
     prompts: Size = 16               # groups of stored responses per update; more: less noise
     keep: Reward = 1.0               # lowest reward of a success; a group without one is left out
-    beta: Positive = 0.1             # in units of the reward; near 0 = the best of a group only
+    beta: Positive = 0.1             # temperature, in reward units; near 0 = best of a group only
     gamma: Unit = 0.9                # discount per turn; below 1, fewer turns are better
-    turns: Literal["last", "all"] = "last"  # turns to imitate; all: also those that only led there
+    turns: Literal["last", "all"] = "last"  # turns to imitate; all: also earlier turns
     total_steps: Count = 400         # updates; many passes over few responses overfit
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
@@ -60,8 +60,8 @@ class Config(LearningConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.samples == 1:
-            raise UserError("the weight of a response compares it with the others to its prompt, "
-                            "and --samples 1 gives none; choose 2 or more")
+            raise UserError("the weight of a response depends on the other responses to its "
+                            "prompt, and --samples 1 gives none; choose 2 or more")
         if self.data < self.samples or self.data % self.samples:
             groups = max(1, round(self.data / self.samples))
             raise UserError(f"--data {self.data} is not a whole number of groups of --samples "

@@ -14,7 +14,7 @@ theta are the weights, sigma is the noise size, and each of the n perturbations 
 signs. All 2n policies answer the same prompts, and greedy decoding is deterministic. So their
 rewards differ only because their weights differ (Qiu et al., section 3.2).
 
-The values of F are replaced by their centred ranks, as in the classic file, or by their z-scores
+The values of F are replaced by their centred ranks, as in spinup/algos/es.py, or by their z-scores
 (Qiu et al., algorithm 2):
 
     Z = ( F - mean of all 2n values ) / standard deviation of all 2n values

@@ -16,16 +16,17 @@ R_i is the reward of response i. Every token of response i has the advantage A_i
 is PPO's own, `spinup.algos.ppo.clipped_surrogate`; GSPO, CISPO and SAPO replace it. The methods
 also differ in the weight of each token:
 
-    GRPO       1 / (its length * responses)      long wrong responses cost little: lengths grow
+    GRPO       1 / (its length * responses)      long wrong responses cost little, so lengths grow
     Dr. GRPO   1 / (longest length * responses)  equal for all tokens of all updates
     DAPO       1 / all tokens of the update      (its formula: of the group)
     Magistral  1 / (mean length of its group * responses)     equal for all tokens of a group
 
 DAPO's clip range is wider above 1 than below 1, so rare tokens can still become likely. DAPO
-samples new prompts to replace groups with equal rewards. Then it penalises responses close to the
+samples new prompts to replace groups with equal rewards. It also penalises responses close to the
 length limit. Magistral also clips higher and drops groups with equal rewards.
 GRPO's KL penalty is off by default, as in most later work. `--kl-coef` adds it to the loss of each
-token.
+token, with the estimator k2 in place of the paper's k3 (see `spinup.core.kl`). Its gradient is
+unbiased in the first gradient step of a batch; later steps are not corrected.
 
 In Python, `advantage`, `loss` and `average` may be your own functions:
 
@@ -34,7 +35,7 @@ In Python, `advantage`, `loss` and `average` may be your own functions:
         or ([B, T], {"column": number}); column must be a name that the run does not use
     average(loss [B, T], mask [B, T]) -> the sum over these rows, which are one micro-batch. The
         sum is divided by the number of responses of the optimiser step. Groups with zero variance
-        count too.
+        count too, unless `--max-rollouts` is above 1.
 
 Differs from spinup/algos/ppo.py by: the group mean in place of the value function, one episode per
 row with a mask for its end, and the average over rows.
@@ -71,14 +72,14 @@ Average = Literal["sequence", "constant", "token", "group"]
 
 @dataclass(kw_only=True)
 class Config(GroupConfig, EngineConfig):
-    advantage: Advantage | Callable = "group"   # std to divide by, of group or batch; mean: no std
+    advantage: Advantage | Callable = "group"   # divide by std of group or batch; mean: by none
     loss: LossName | Callable = "clip"          # PPO's clip; the losses of GSPO, CISPO and SAPO
-    average: Average | Callable = "sequence"    # divide by tokens of response, limit, batch, group
-    clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
-    clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
+    average: Average | Callable = "sequence"    # divisor: tokens of response, limit, batch, group
+    clip_low: Positive = 0.2         # lower clip limit of the ratio is 1 - clip_low
+    clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
     tau_pos: Positive = 1.0          # SAPO's tau if adv > 0; larger: less gradient far from ratio 1
-    tau_neg: Positive = 1.05         # the same for other advantages: their gradients add noise
-    max_rollouts: Count = 1          # most rollouts per update, to find groups of unequal rewards
+    tau_neg: Positive = 1.05         # SAPO's tau if adv <= 0; larger, as these gradients add noise
+    max_rollouts: Count = 1          # maximum rollouts per update, to find unequal groups
     overlong: Natural = 0            # extra tokens after max_tokens; the penalty grows to 1 there
     kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
     epochs: Count = 1                # passes over a batch; 1 pass and 1 minibatch: ratios are 1
@@ -126,8 +127,8 @@ def standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
 def batch_standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
     """(R - group mean) / standard deviation of these differences, `[P, G]` (Magistral, section 2).
 
-    The deviation is that of the whole batch. Groups with zero variance do not count in it:
-    Magistral leaves them out of the batch.
+    The deviation is that of all rollouts of the update. Groups with zero variance do not count in
+    it: Magistral leaves them out of the batch.
     """
     adv = centred(rewards)
     counted = (adv != 0).any(1).sum() * adv.shape[1]
@@ -182,7 +183,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             each, stats = LOSSES[cfg.loss](logp, part.logp, adv, cfg.limits, part.mask)   # [B, T]
         if cfg.kl_coef:
             each = each + cfg.kl_coef * k2(logp, logp_ref, part.mask)
-        each = each * importance_weights(part, cfg.max_weight)
+        each = each * importance_weights(part, cfg.max_weight, whole=cfg.loss == "sequence")
         if callable(cfg.average):
             return own_average(cfg.average, each, part.mask, denominator), stats
         mode, length = cfg.average, run.max_tokens
@@ -216,7 +217,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if cfg.max_rollouts > 1:
                 rows = rows[:cfg.prompts * cfg.samples]
                 counted = mask[rows]
-            pieces = min(cfg.minibatches, max(1, len(counted)))
+            pieces = min(cfg.minibatches, max(1, len(rows)))
             denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
             logp_ref = logp_under(run.reference, cfg, batch) if cfg.kl_coef else r.logp
             lengths = group_lengths(mask, cfg.samples)                            # [B, 1]
@@ -225,7 +226,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             for _ in range(cfg.epochs if len(rows) else 0):
                 order = rows[torch.randperm(len(rows)).to(run.device)]
-                for chosen in order.tensor_split(min(cfg.minibatches, len(rows))):
+                for chosen in order.tensor_split(pieces):
                     optimizer.zero_grad()
                     stats = run.backward(batch, chosen, loss, adv, logp_ref, lengths,
                                          denominator=denominator)

@@ -56,6 +56,7 @@ from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, Positive, Range, Size
 
 MEASURED = 8            # responses of each perturbed policy used to measure the distance
+POSITIONS = 512         # most tokens of these responses: each has logits over the whole vocabulary
 
 
 @dataclass(kw_only=True)
@@ -69,8 +70,8 @@ class Config(GroupConfig):
     old: Literal["sampler", "learner"] = "sampler"  # policy in the denominator of the ratio
     advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group
     average: Literal["sequence", "constant", "token"] = "sequence"  # weight of a token, as in GRPO
-    clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
-    clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
+    clip_low: Positive = 0.2         # lower clip limit of the ratio is 1 - clip_low
+    clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
     epochs: Count = 1                # passes over a batch
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 3e-3, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
@@ -116,12 +117,14 @@ def mixed(batches: Sequence[Batch]) -> Batch:
 def next_logits(model: Transformer, batch: Batch, temperature: float,
                 at_once: int = MEASURED) -> Tensor:
     """Logits `[n, vocab]` of the policy's own tokens in the first responses of a batch, divided by
-    the temperature at which it samples. It reads `at_once` responses at a time."""
+    the temperature at which it samples; at most `POSITIONS` tokens. It reads `at_once` responses at
+    a time."""
     found = []
     for rows in torch.arange(min(MEASURED, len(batch.texts))).split(at_once):
         part = batch.responses[rows]
         hidden = read(model, batch.prompts, part.of, part.ids)
-        found.append(model.logits(hidden[part.mask > 0]).float() / temperature)
+        own = hidden[part.mask > 0][:POSITIONS - sum(len(x) for x in found)]
+        found.append(model.logits(own).float() / temperature)
     return torch.cat(found)
 
 

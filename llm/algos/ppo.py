@@ -17,7 +17,7 @@ flows through it. The KL coefficient beta is fixed, or adapted to a target KL. V
 first advantages are rewards and not noise. You can penalise a response that is cut off; then the
 policy learns to stop.
 
-VAPO first trains the value function alone, on whole returns, and keeps its lambda at 1. The
+VAPO first trains the value function alone, on Monte Carlo returns, and keeps its lambda at 1. The
 policy's lambda grows with the length of the response: 1 - 1 / (alpha length). VAPO's clip range is
 wider above 1 than below 1, and VAPO also imitates correct responses. With VAPO's alpha of .05, a
 response of 20 tokens would have a lambda of 0. Here lambda is at least .9.
@@ -34,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,23 +71,23 @@ RATE = 0.1              # beta changes by this share of that error
 class Config(EngineConfig):
     samples: Size = 1                # responses per prompt; 1 is enough with a value function
     prompts: Size = 256              # different prompts per update; more: less noise, but slower
-    kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
-    kl_target: NonNegative = 0.0     # nats per response to which beta adapts; 0 = beta is fixed
+    kl_coef: NonNegative = 0.0       # beta, the KL coefficient; .02 to .2 for a learned reward
+    kl_target: NonNegative = 0.0     # target KL in nats per response; beta adapts; 0 = fixed beta
     end_penalty: NonNegative = 0.0   # penalty for a cut-off response; about 1 standard deviation
     lam: Unit = 0.95                 # lambda of the policy's GAE: 1 = no bias, 0 = least variance
-    lam_value: Unit = 0.95           # lambda of the value targets; 1 = whole returns
+    lam_value: Unit = 0.95           # lambda of the value targets; 1 = Monte Carlo returns
     alpha: NonNegative = 0.0         # sets lam to 1 - 1 / (alpha length); 0 = lam stays fixed
     value_warmup: Natural = 0        # first updates, in which only the value function learns
     nll_coef: NonNegative = 0.0      # weight of imitating own responses with a reward of 1 or more
     ptx_coef: NonNegative = 0.0      # weight of imitating demonstrations of ptx_task; 0 = none
     ptx_task: str = ""               # a task that the policy should not forget; empty: its own task
-    clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
-    clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
-    clip_value: NonNegative = 0.0    # how far a value may move in one update; 0 = any distance
+    clip_low: Positive = 0.2         # lower clip limit of the ratio is 1 - clip_low
+    clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
+    clip_value: NonNegative = 0.0    # clip range of values around the old ones; 0 = no clipping
     epochs: Count = 1                # passes over a batch (1-4)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # policy's learning rate; small models 3e-4 to 1e-3, large 1e-6
-    value_lr: Positive = 2e-3        # value function's learning rate, often higher; large 1e-5
+    value_lr: Positive = 2e-3        # value function's learning rate; large models 1e-5
     warmup: Natural = 50             # updates until both rates are reached; with few, runs collapse
     anneal: bool = True              # decay both rates linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
@@ -100,7 +101,7 @@ class Config(EngineConfig):
             raise UserError("--kl-target adapts --kl-coef, which is 0; add "
                             "--kl-coef 0.05")
         if self.ptx_task and not self.ptx_coef:
-            raise UserError("--ptx-task is imitated with the weight --ptx-coef, which is 0; add "
+            raise UserError("--ptx-task has no effect, because --ptx-coef is 0; add "
                             "--ptx-coef 1")
         if self.ptx_coef and ranks.wanted(self.workers) > 1:
             raise UserError("--ptx-coef works with one process; leave out --workers, and do not "
@@ -111,9 +112,12 @@ class Config(EngineConfig):
                             "raise --total-steps")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raise UserError if there is no task `ptx_task`, or if a model cannot read its prompts."""
-        if self.ptx_task:
-            longest_prompt(make_task(self.ptx_task), tokenizer)
+        """Raise UserError if a model cannot read the prompts that `ptx_coef` imitates, or if they
+        have no demonstrations."""
+        if self.ptx_coef:
+            other, rng = innermost(make_task(self.ptx_task or self.task)), np.random.default_rng(0)
+            longest_prompt(other, tokenizer)
+            demonstration_of(other, problems_of(other, 1, rng)[0], rng)
 
 
 def following(x: Tensor, mask: Tensor) -> Tensor:
@@ -179,7 +183,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         def nll(logp: Tensor, part: Responses) -> Loss:
             each = policy_gradient(logp, torch.ones_like(logp), part.mask)[0]
             return cfg.ptx_coef * aggregate(each, part.mask, denominator=tokens), {}
-        return backward(run.model, cfg, shown, shown.responses.of, nll)["loss"]
+        loss = backward(run.model, cfg, shown, shown.responses.of, nll)["loss"]
+        run.check_finite(ptx_loss=loss)
+        return loss
 
     with run:
         run.keep(model=run.model, critic=critic, optimizer=optimizer,

@@ -4,7 +4,7 @@ A prompt is the first state, a token is an action, and a response is an episode.
 the end. The methods differ in their baseline:
 
     REINFORCE     A_i = R_i - running mean of R                       (Williams 1992, section 4)
-    RLOO          A_i = R_i - mean of the other responses to the prompt
+    RLOO          A_i = R_i - mean R of the other responses to the prompt
                                                                   (Ahmadian et al. 2024, eq. 4)
     ReMax         A_i = R_i - R(the greedy response to the prompt)
                                                                   (Li et al. 2024, algorithm 1)
@@ -13,9 +13,10 @@ the end. The methods differ in their baseline:
 
 The first three baselines do not change the expected gradient. REINFORCE++ centres and scales by
 batch statistics. `--kl-coef` is beta, the KL coefficient. The KL penalty beta log(pi / pi_ref) of a
-response is subtracted from its R_i; REINFORCE++ subtracts the sum above.
+response is subtracted from its R_i, also in the first two baselines; ReMax does not subtract it
+from the reward of the greedy response. REINFORCE++ subtracts the sum above.
 
-`--teacher` replaces the rewards by the log ratio to another policy with the same tokens:
+`--teacher` replaces the rewards with the log ratio to a teacher with the same tokenizer:
 
     A_t = log pi_teacher(y_t | s_t) - log pi(y_t | s_t) - running mean of this difference
 
@@ -29,7 +30,7 @@ Published REINFORCE++ also clips a ratio. With one update per batch this ratio i
 """
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -48,15 +49,17 @@ from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import step_size
 from spinup.core.returns import discounted
 from spinup.errors import UserError
-from spinup.runs.config import Natural, NonNegative, Positive, Unit
+from spinup.runs.config import Natural, NonNegative, Positive, Range
+
+Decay = Annotated[float, Range(0.0, 0.999)]       # 1 would keep the mean of the first batch
 
 
 @dataclass(kw_only=True)
 class Config(EngineConfig):
     baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # mean: running mean of R
-    memory: Unit = 0.9               # decay per update of the running mean, for the baseline mean
-    kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
-    teacher: str = ""                # policy to imitate on own responses, in place of rewards
+    memory: Decay = 0.9              # decay per update of the running mean, for the baseline mean
+    kl_coef: NonNegative = 0.0       # beta, the KL coefficient; .02 to .2 for a learned reward
+    teacher: str = ""                # teacher of on-policy distillation; replaces rewards
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
     anneal: bool = True              # decay lr linearly to a tenth over the run
@@ -65,8 +68,8 @@ class Config(EngineConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.baseline == "others" and self.samples == 1:
-            raise UserError("the baseline is the mean of the other responses to the prompt, and "
-                            "--samples 1 gives none; choose 2 or more")
+            raise UserError("the baseline is the mean reward of the other responses to the prompt, "
+                            "and --samples 1 gives none; choose 2 or more")
         if self.teacher and (self.kl_coef or self.baseline != "mean"):
             raise UserError("--teacher replaces the rewards and the KL penalty; use it with "
                             "reinforce, and leave out --baseline and --kl-coef")

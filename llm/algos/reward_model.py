@@ -23,7 +23,7 @@ provide. Its loss is that of DPO.
 """
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -39,7 +39,9 @@ from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import step_size
-from spinup.runs.config import Count, NonNegative, Positive
+from spinup.runs.config import Count, NonNegative, Positive, Range
+
+Sample = Annotated[int, Range(2, 65_536)]         # responses that have a standard deviation
 
 
 @dataclass(kw_only=True)
@@ -47,7 +49,7 @@ class Config(PreferenceConfig):
     total_steps: Count = 200         # updates; more than a few passes over the pairs overfit
     margin: NonNegative = 0.0        # margin in reward between chosen and rejected response
     lr: Positive = 1e-3              # peak learning rate; small models 5e-4 to 2e-3, large 1e-5
-    calibration: Count = 512         # responses used to scale rewards to mean 0, variance 1
+    calibration: Sample = 512        # responses used to scale rewards to mean 0, variance 1
 
     # The policy and its reference do not learn.
     MODELS: ClassVar[tuple[int, int]] = (1, 2)

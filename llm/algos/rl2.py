@@ -15,9 +15,9 @@ to do so.
 
 c_t is the context, and G_t the return from step t to the end of the trial, over all its episodes.
 The group, `samples` trials, plays the same world with the same random numbers, as a group of GRPO
-answers the same prompt. So the baseline needs no value function. The advantages are then normalised
-over the batch. The loss is PPO's, for the tokens
-of actions only: the world's tokens have mask 0.
+answers the same prompt. So the baseline needs no value function. The advantages are then shifted
+and scaled to mean 0 and standard deviation 1 over the batch's actions. The loss is PPO's, for the
+tokens of actions only: the world's tokens have mask 0.
 
 Laskin et al. and Lee et al. train a transformer on such contexts by imitation. `spinup llm sft`
 with the same task imitates Thompson sampling (bandits) or posterior sampling (mdps).
@@ -25,8 +25,8 @@ with the same task imitates Thompson sampling (bandits) or posterior sampling (m
 `cut_return` is the return of the same weights without memory: the context is cut before every step.
 The difference from `trial_return` is what the policy learns within a trial.
 
-Differs from spinup/algos/rl2.py by: a transformer that reads its whole context again in place of a
-GRU; a group mean in place of a value function; no bonus for entropy.
+Differs from spinup/algos/rl2.py by: a transformer over the whole context in place of a
+GRU; a group mean in place of a value function; no entropy bonus.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +65,10 @@ class Config(LanguageConfig):
     prompts: Size = 64               # different worlds in each update
     samples: Size = 8                # trials in each world; their mean return is the baseline
     gamma: Unit = 1.0                # discount factor over the whole trial
-    epochs: Count = 2                # passes over each batch; more rely on the clip alone (1-4)
+    epochs: Count = 2                # passes over each batch; more: larger policy changes (1-4)
     minibatches: Count = 4           # minibatches of whole trials, one gradient step each
-    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
-    trials: Size = 1024              # test trials per row of the log; four times as many at the end
+    clip_ratio: Positive = 0.2       # clip range of the ratio: 1 - this to 1 + this (0.1-0.3)
+    trials: Size = 1024              # test trials per row of progress.csv; 4 x as many at the end
     layers: Depth = 2                # two layers can compare actions with their rewards
     lr: Positive = 2e-3              # peak learning rate (5e-4 to 5e-3)
     warmup: Natural = 10             # updates in which the learning rate rises linearly to lr
@@ -183,7 +183,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task)
     if not hasattr(task, "worlds"):
-        raise UserError(f"rl2 needs a task whose responses are trials, and {task.name} is none; "
+        raise UserError(f"rl2 needs a task whose responses are trials, and {task.name} is not one; "
                         "choose --task bandits or --task mdps")
     find_device(cfg.device, True)
     start = on_device(initial(cfg, task), cfg)

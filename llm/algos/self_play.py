@@ -24,6 +24,7 @@ each of them plays an equal share of the games.
 Differs from spinup/algos/self_play.py by: the text of the game in place of the board; illegal moves
 lose and are not masked; a few opponents per update.
 """
+from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,15 +63,15 @@ Rivals = Annotated[int, Range(1, 256)]
 class Config(LanguageConfig):
     task: str | object = "tictactoe"  # tictactoe or connect_four, or a BoardGame object
     delta: Unit = 0.5                # opponents: 1 = newest version, 0 = all, 0.5 = newer half
-    versions: Size = 40              # most versions in the pool; the first one is untrained
+    versions: Size = 40              # maximum versions in the pool; the first one is untrained
     rivals: Rivals = 4               # opponents sampled per update; more: less noise, but slower
     games: Size = 256                # games per update; the learner moves first in half of them
     total_steps: Count = 1000        # updates of the run
-    epochs: Count = 2                # passes over each batch; more rely on the clip alone (1-4)
+    epochs: Count = 2                # passes over each batch; more: larger policy changes (1-4)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-16)
     lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-1)
-    illegal_penalty: NonNegative = 0.5  # cost beyond a loss; 0: legality is useless in lost games
-    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
+    illegal_penalty: NonNegative = 0.5  # extra cost over a loss; 0: no cost in lost games
+    clip_ratio: Positive = 0.2       # clip range of the ratio: 1 - this to 1 + this (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 2e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
     entropy_coef: NonNegative = 0.03  # weight of the entropy bonus, for varied games
@@ -84,8 +85,8 @@ class Config(LanguageConfig):
         if self.reward:
             raise UserError("the reward of self_play is the result of the game; leave out --reward")
         if self.games < 2 * self.rivals:
-            raise UserError(f"--games {self.games} gives {self.rivals} opponents less than one "
-                            f"game in each seat; choose --games of at least {2 * self.rivals}, or "
+            raise UserError(f"--games {self.games} is less than two games for each of "
+                            f"{self.rivals} opponents; choose at least {2 * self.rivals}, or "
                             "a smaller --rivals")
         if self.minibatches > self.games:
             raise UserError(f"--minibatches {self.minibatches} is more than --games {self.games}; "
@@ -242,15 +243,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for _ in range(cfg.epochs):
                 for rows in torch.randperm(N).to(run.device).tensor_split(cfg.minibatches):
                     optimizer.zero_grad()
-                    moves, whole = mask[rows].sum().clamp(min=1), 0.0
+                    moves, found = mask[rows].sum().clamp(min=1), defaultdict(float)
                     for piece in rows.split(cfg.micro_batch or len(rows)):
                         value, stats = loss(*(x[piece] for x in batch), cfg.entropy_coef * share,
                                             moves)
                         value.backward()
-                        whole += value.detach()
-                        run.add(**stats)
-                    run.add(loss=whole, grad_norm=optimizer.step(cfg.lr * share))
-            run.check_finite(rewards=result, values=values, advantages=adv, loss=whole)
+                        found["loss"] += value.detach()
+                        for name, x in stats.items():         # means over the moves of a piece
+                            found[name] += x * mask[piece].sum() / moves
+                    run.add(grad_norm=optimizer.step(cfg.lr * share), **found)
+            run.check_finite(rewards=result, values=values, advantages=adv, loss=found["loss"])
             residual, spread = ((target - x)[mask > 0].var(correction=0) for x in (values, 0.0))
             run.add(reward=result.mean(), reward_std=result.std(correction=0), tokens=mask.sum(),
                     length=games.lengths.float().mean(), learning_rate=cfg.lr * share,

@@ -36,15 +36,15 @@ from spinup.runs.config import Count, Natural, Positive, Size, Unit
 
 @dataclass(kw_only=True)
 class Config(LanguageConfig):
-    total_steps: Count = 1000        # most updates; stop_accuracy can end the run earlier
+    total_steps: Count = 1000        # maximum number of updates; stop_accuracy can end it earlier
     batch: Size = 128                # number of demonstrations per update
-    demonstrations: Natural = 0      # size of a fixed data set; 0 = new demonstrations every update
+    demonstrations: Natural = 0      # size of a fixed dataset; 0 = new demonstrations every update
     lr: Positive = 2e-3              # peak learning rate; small models 1e-3 to 4e-3, large 1e-5
     warmup: Natural = 20             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # decay lr linearly to a tenth over the run
-    adam_eps: Positive = 1e-8        # epsilon of Adam; with 1e-5, late small gradients step less
+    adam_eps: Positive = 1e-8        # epsilon of Adam; with 1e-5, late updates are smaller
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
-    stop_accuracy: Unit = 0.0        # held-out accuracy that ends the run; 0 = never
+    stop_accuracy: Unit = 0.0        # held-out accuracy that ends the run (biased up); 0 = never
     stop_every: Count = 5            # updates between two checks of stop_accuracy
 
     @property

@@ -1,4 +1,4 @@
-"""Draws of tokens from the probabilities of a model."""
+"""Sampling of tokens from the probabilities of a model."""
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -27,7 +27,7 @@ from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.machine import check_compile, find_device
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import describe, find_run, read_run
+from spinup.runs.folders import describe, find_run, read_result, read_run
 from spinup.runs.values import FAULTS, load_weights, reading
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -193,6 +193,9 @@ def load_reward_model(folder: str | Path, device: str = "auto") -> RewardModel:
     if not data.get("judges"):
         raise UserError(f"{describe(path)} is a run of {data['algorithm']}, not a reward model; train one with: spinup "
                         "llm reward_model")
+    if read_result(path).get("status") != "finished":
+        raise UserError(f"{describe(path)} is not finished, so its rewards are not yet scaled to mean 0 and variance "
+                        f"1; type: spinup resume {describe(path)}")
     body, tokenizer = blank(path, data)
     model = fill(ScalarModel(body), path)
     model.body = merged(model.body)

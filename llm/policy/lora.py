@@ -2,7 +2,7 @@
 
     y = W x + b + alpha / r * B A x          W [n_out, n_in] is frozen; A [r, n_in] and B [n_out, r] are trained
 
-B is 0 at first, so the model starts as it was. It has the same function again when B A is added to W.
+B is 0 at first, so the function of the model is unchanged. To merge an adapter, add alpha / r * B A to W.
 """
 import copy
 import math

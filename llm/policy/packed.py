@@ -1,4 +1,4 @@
-"""Reading of responses of different lengths without padding: several sequences share a row."""
+"""Sequence packing: responses of different lengths share a row without padding."""
 from collections.abc import Sequence
 
 import torch

@@ -44,11 +44,12 @@ class ScalarModel(nn.Module):
     def calibrate(self, numbers: Tensor) -> None:
         """Set `gain` and `bias` so that `numbers` `[n]` get mean 0 and variance 1 (Ziegler et al. 2019, section 2).
 
-        A KL coefficient then has the same meaning with every reward model.
+        A KL coefficient then has the same meaning with every reward model. Equal numbers only get mean 0.
         """
         std, mean = torch.std_mean(numbers, correction=0)
-        self.gain /= std.clamp(min=1e-6)
-        self.bias.copy_((self.bias - mean) / std.clamp(min=1e-6))
+        std = torch.where(std > 1e-6, std, 1.0)
+        self.gain /= std
+        self.bias.copy_((self.bias - mean) / std)
 
 
 @one_pass

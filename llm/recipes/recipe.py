@@ -125,7 +125,7 @@ def known_of(method: str) -> list[str]:
 def step_of(name: str, given: dict[str, Any], where: str, earlier: list[Step]) -> Step:
     """Return a stage from its table in the file. Raise UserError if something in it is unknown."""
     if not NAME.fullmatch(name):
-        raise UserError(f"{where}: a stage's name has small letters, digits and _, as in [stages.round_1]")
+        raise UserError(f"{where}: a stage's name has lower-case letters, digits and _, as in [stages.round_1]")
     given = underscored(given, where)
     method, settings = str(given.get("method", name)), {key: x for key, x in given.items() if key not in WORDS}
     if registry.look_up(f"llm {method}") is None:

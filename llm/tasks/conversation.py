@@ -1,4 +1,4 @@
-"""Conversations in the rows of a file: lists of turns, as chat models and Hugging Face's data sets have them."""
+"""Conversations in the rows of a file: lists of turns, as chat models and Hugging Face's datasets have them."""
 import re
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Sums in two alphabets, of which the teacher rarely writes one: a task for language consistency and hints."""
+"""Sums in two alphabets; the teacher rarely writes one of them: a task for language consistency and hints."""
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

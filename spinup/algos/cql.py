@@ -41,7 +41,7 @@ class Config(OfflineConfig, AtariConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate (1e-4 to 1e-3)
     target_every: Count = 250          # gradient steps between updates of Q'; too few: Q diverges
-    alpha: NonNegative = 1.0           # weight of the penalty (0.1 to 5); 0 is DQN offline
+    alpha: NonNegative = 1.0           # weight of the penalty (0.1 to 5); 0 = offline DQN
     double: bool = True                # choose the next action with Q and evaluate it with Q'
     max_grad_norm: Positive = 10.0     # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead

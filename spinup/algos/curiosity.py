@@ -19,8 +19,8 @@ If an episode end cut off future intrinsic rewards, the agent would avoid every 
 it uses neither rewards nor episode ends and only seeks novelty (the large-scale study).
 
 Use it for rewards that a random policy does not find. It fails in front of a noisy television: no
-network that predicts pixels ever learns the noise. `inverse` watches it far less. `rnd` does too,
-but not reliably.
+network can predict its pixels. An agent with `inverse` watches it far less. One with `rnd` also
+watches it less, but not in every run.
 Differs from ppo.py by: the intrinsic reward, and a second value function for this reward. It has
 no target_kl, no clipped values, no annealing and no normalised observations for the policy.
 """
@@ -61,7 +61,7 @@ from spinup.runs.run import Result, Run, make_env
 @dataclass(kw_only=True)
 class Config(AtariConfig):
     bonus: Literal["rnd", "inverse", "random", "pixels"] = "rnd"  # kind of intrinsic reward
-    reward_coef: NonNegative = 2.0   # weight of the environment's reward; 0 = only curiosity
+    reward_coef: NonNegative = 2.0   # weight of the reward; 0 = intrinsic reward only
     bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO
                                      # (only its ratio to reward_coef counts, because the summed
                                      # advantages are normalised; RND does not normalise them)
@@ -69,14 +69,14 @@ class Config(AtariConfig):
     feature_size: Size = 64          # number of features that the predictors must predict
     feature_hidden: Widths = (128,)  # hidden layers of the feature and prediction networks
     bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
-    bonus_share: Share = 0.25         # share of steps for the predictors; less: novelty lasts
+    bonus_share: Share = 0.25         # share of steps for the predictors; less: fades later
     num_envs: Size = 32              # environments in parallel; each one explores
     rollout_steps: Count = 128       # steps per environment per update; RND uses 128
-    epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-10)
+    epochs: Count = 4                # passes over each batch; more: larger policy changes (3-10)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 0.99               # discount of rewards: a goal n steps ahead counts gamma^n
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
+    clip_ratio: Positive = 0.2       # clip range of the ratio: 1 - this to 1 + this (0.1-0.3)
     lr: Positive = 5e-4              # constant learning rate of policy and value functions
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, which keeps the policy random
     value_coef: NonNegative = 0.5    # weight of the two value losses

@@ -43,7 +43,7 @@ from spinup.runs.run import Result, Run, make_env
 class Config(BaseConfig):
     num_envs: Size = 16                # environments per process; changes results only by rounding
     pairs: Size = 32                   # perturbations per update, each with both signs (16-256)
-    sigma: Positive = 0.05             # noise size; small: no signal, large: blurred (0.01-0.1)
+    sigma: Positive = 0.05             # noise size; small: no signal, large: biased (0.01-0.1)
     lr: Positive = 0.03                # learning rate of Adam (0.005-0.1)
     weight_decay: NonNegative = 0.0    # each update multiplies weights by 1 - lr x this
     normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ

@@ -41,11 +41,11 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 1000      # initial random steps: critics need to see bad actions too
+    learning_starts: Count = 1000      # initial steps with random actions, for varied data
     hindsight_goals: Natural = 4       # k, hindsight goals per original goal; 0 = DDPG (4 or 8)
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    tau: Unit = 0.005                  # soft-update rate of the target networks (Polyak)
     explore_noise: NonNegative = 0.1   # standard deviation of noise on actions in -1 to 1
     saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
                                        # (where tanh is flat, the actor stops learning)

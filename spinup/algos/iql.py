@@ -43,15 +43,15 @@ from spinup.runs.run import Result
 
 LARGEST_WEIGHT = 100.0  # of a transition in the policy's loss; a few would outweigh all others
 LOG_STD = (-5.0, 2.0)   # range of the policy's log standard deviation, in units of -1 to 1
+Expectile = Annotated[float, Range(0.001, 0.999)]
 
 
 @dataclass(kw_only=True)
 class Config(OfflineConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate of all networks (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
-    expectile: Annotated[float, Range(0.001, 0.999)] = 0.7   # 0.5: V of the dataset's policy; near
-                                       # 1: of its best actions
+    tau: Unit = 0.005                  # soft-update rate of the target networks (Polyak)
+    expectile: Expectile = 0.7         # 0.5 = mean of Q over dataset actions, near 1 = maximum
     beta: NonNegative = 3.0            # weight of advantages, per unit of reward; 0: imitation
     normalise_obs: bool = True         # scale observations by the dataset's mean and deviation
     hidden: Widths = (256, 256)        # hidden layers of policy, value function and critics

@@ -49,21 +49,22 @@ from spinup.runs.episodes import check_ends
 from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run, make_env
 
+Factor = Annotated[float, Range(1.0, 10.0)]
+
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
     noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions = baseline
     sigma: Positive = 0.05             # initial standard deviation of the weight noise; is adapted
     adapt_every: Count = 50            # steps between measurements of the weight noise's effect
-    adapt: Annotated[float, Range(1.0, 10.0)] = 1.01   # factor of each change of sigma; too large:
-                                       # it oscillates
-    action_noise: Positive = 0.2       # Box: target standard deviation of actions in -1 to 1
-    epsilon: Unit = 0.1                # Discrete: final share of random actions to match
-    explore: Unit = 0.5                # Discrete: share of the run in which epsilon falls from 1
+    adapt: Factor = 1.01               # factor of each change of sigma; too large: it oscillates
+    action_noise: Positive = 0.2       # Box: delta, std of the action noise to match
+    epsilon: Unit = 0.1                # Discrete: final epsilon of the policy to match
+    explore: Unit = 0.5                # Discrete: fraction of the run in which epsilon falls from 1
     learning_starts: Count = 1000      # steps before the first gradient step
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of all networks (1e-4 to 1e-3)
-    tau: Unit = 0.01                   # fraction of the way targets move per gradient step
+    tau: Unit = 0.01                   # soft-update rate of the target networks (Polyak)
     hidden: Widths = (64, 64)          # hidden layers, each with layer normalisation
 
 

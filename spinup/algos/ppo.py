@@ -48,11 +48,11 @@ from spinup.runs.run import Result, Run
 @dataclass(kw_only=True)
 class Config(AtariConfig):
     rollout_steps: Count = 128       # steps per environment per update; enough to see rewards
-    epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-20)
+    epochs: Count = 4                # passes over each batch; more: larger policy changes (3-20)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
+    clip_ratio: Positive = 0.2       # clip range of the ratio: 1 - this to 1 + this (0.1-0.3)
     clip_value: NonNegative = 0.0    # clip range of values around the old ones; 0 = no clipping
     lr: Positive = 3e-4              # initial learning rate (1e-4 to 4e-3)
     anneal: bool = True              # decay lr linearly to 0; else late updates undo good ones

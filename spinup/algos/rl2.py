@@ -50,14 +50,14 @@ from spinup.runs.run import Result, Run, make_env
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     episodes: Count = 1              # episodes per trial, which share a memory; 1: recurrent PPO
-    inputs: Inputs = "transition"    # also last action, reward and end, or the observation alone
+    inputs: Inputs = "transition"    # transition: with last action, reward, end; else without
     num_envs: Size = 64              # environments in parallel, one trial each
-    rollout_steps: Count = 64        # steps per environment per update; gradients reach this far
-    epochs: Count = 4                # passes over each batch; more rely on the clip alone (1-10)
+    rollout_steps: Count = 64        # steps per environment per update; length of backpropagation
+    epochs: Count = 4                # passes over each batch; more: larger policy changes (1-10)
     minibatches: Count = 4           # minibatches of whole sequences, one step each (1-16)
     gamma: Unit = 0.99               # discount factor over the whole trial
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.3-0.99)
-    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
+    clip_ratio: Positive = 0.2       # clip range of the ratio: 1 - this to 1 + this (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 1e-2)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, for exploration early on
@@ -76,11 +76,11 @@ class Config(BaseConfig):
                             f"{self.num_envs} sequences; choose a divisor of {self.num_envs}")
         if self.num_envs * self.rollout_steps == self.minibatches:
             raise UserError("advantages cannot be normalised over minibatches of one step; choose "
-                            f"longer --rollout-steps, or --minibatches below {self.minibatches}")
+                            f"a larger --rollout-steps, or --minibatches below {self.minibatches}")
         if self.total_steps < self.num_envs * self.rollout_steps:
             raise UserError(f"--total-steps {self.total_steps} is less than one batch of "
                             f"--num-envs {self.num_envs} x --rollout-steps {self.rollout_steps} "
-                            "steps; choose a larger one")
+                            "steps; raise --total-steps")
 
     @property
     def env_settings(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905).
 
 SAC adds alpha times the entropy of the policy to the return. So the policy stays as random as the
-task allows, and the critics decide how random in each state. The target averages over sampled
+rewards allow, and its entropy differs between states. The target averages over sampled
 actions, so the actor cannot easily exploit a narrow peak of Q.
 
     y        = r + gamma (1 - terminated) ( min_i Q'_i(s', a') - alpha log pi(a'|s') ),
@@ -43,10 +43,10 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 10_000    # initial random steps: critics need to see bad actions too
+    learning_starts: Count = 10_000    # initial steps with random actions, for varied data
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    tau: Unit = 0.005                  # soft-update rate of the target networks (Polyak)
     alpha: Positive = 1.0              # initial temperature: reward per nat of entropy
     learn_alpha: bool = True           # adapt alpha to keep the entropy at `target_entropy`
     target_entropy: Entropy = -1.0     # nats per action dimension; uniform on -1 to 1 has 0.69

@@ -6,7 +6,7 @@ gradient through it. Here the losses sample nothing, and the critics have one ou
 
     V(s)     = sum_a pi(a|s) ( min_i Q_i(s, a) - alpha log pi(a|s) )                    (eq. 10)
     y        = r + gamma (1 - terminated) V'(s'),   V' with the target critics
-    L(pi)    = -E[ V(s) ],   the critics constant                                       (eq. 12)
+    L(pi)    = -E[ V(s) ],   critics held constant                                      (eq. 12)
     L(alpha) = -E[ log alpha x sum_a pi(a|s) ( log pi(a|s) + target entropy ) ]         (eq. 11)
 
 As in sac.py, L(alpha) uses log alpha where eq. 11 has alpha. The entropy of n actions lies between
@@ -45,7 +45,7 @@ from spinup.runs.run import Result, Run, make_env
 class Config(ReplayConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    tau: Unit = 0.005                  # soft-update rate of the target networks (Polyak)
     alpha: Positive = 1.0              # initial temperature: reward per nat of entropy
     learn_alpha: bool = True           # adapt alpha to keep the entropy at `target_entropy`
     target_entropy: Unit = 0.5         # share of log n, the largest entropy; 0.98 in the paper

@@ -62,15 +62,15 @@ FORBIDDEN = 1e9          # subtracted from logits of illegal actions; inf would 
 class Config(BaseConfig):
     env: str | Callable = "TicTacToe-v0"  # a game, or a subclass of spinup.envs.games.Game
     delta: Unit = 0.5                # opponents: 1 = newest version, 0 = all, 0.5 = newer half
-    versions: Count = 40             # versions that the run adds to the pool; first: untrained
+    versions: Count = 40             # final number of versions in the pool; first: untrained
     opening: Natural = 3             # largest number of random first moves, for varied positions
     num_envs: Size = 256             # games in parallel; the agent moves first in half of them
-    rollout_steps: Count = 32        # moves per environment per update; more than a game has
-    epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-10)
+    rollout_steps: Count = 32        # moves per environment per update; at least a whole game
+    epochs: Count = 4                # passes over each batch; more: larger policy changes (3-10)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 1.0                # discount factor; below 1, earlier wins have a higher value
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
-    clip_ratio: Positive = 0.2       # beyond 1 +- this, no gradient away from 1 (0.1-0.3)
+    clip_ratio: Positive = 0.2       # clip range of the ratio: 1 - this to 1 + this (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 3e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
     entropy_coef: NonNegative = 0.05  # weight of the entropy bonus, for varied games

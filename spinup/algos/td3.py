@@ -33,10 +33,10 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 1000      # initial random steps: critics need to see bad actions too
+    learning_starts: Count = 1000      # initial steps with random actions, for varied data
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per step of the actor
+    tau: Unit = 0.005                  # soft-update rate of target networks, per actor step
     explore_noise: NonNegative = 0.1   # standard deviation of noise on actions in -1 to 1
     target_noise: NonNegative = 0.2    # standard deviation of target-action noise; smooths Q
     noise_clip: NonNegative = 0.5      # clip range of target_noise, to stay near the target action

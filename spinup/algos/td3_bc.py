@@ -1,9 +1,9 @@
 """TD3 with behaviour cloning, TD3+BC (Fujimoto & Gu 2021, arXiv:2106.06860).
 
-Offline training never tries an action whose value the critic overestimates, so no reward corrects
-this value. The actor of TD3 selects such actions, the targets bootstrap from their values, and the
-errors can grow. TD3+BC adds a second term to the loss of the actor. This term keeps the actor near
-the actions of the dataset:
+Offline training tries no action, so no reward corrects the value of an overestimated action. The
+actor of TD3 selects such actions, the targets bootstrap from their values, and the errors can grow.
+TD3+BC adds a second term to the loss of the actor. This term keeps the actor near the actions of
+the dataset:
 
     L(mu)  = E[ -lambda Q_1(s, mu(s)) + (mu(s) - a)^2 ]                                      (eq. 3)
     lambda = alpha / mean |Q_1(s, a)|                                                       (eq. 5)
@@ -43,7 +43,7 @@ from spinup.runs.run import Result
 class Config(OfflineConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate of actor and critics (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # fraction of the way targets move per step of the actor
+    tau: Unit = 0.005                  # soft-update rate of target networks, per actor step
     target_noise: NonNegative = 0.2    # standard deviation of target-action noise; smooths Q
     noise_clip: NonNegative = 0.5      # clip range of target_noise, to stay near the target action
     policy_delay: Count = 2            # critic gradient steps per actor gradient step

@@ -53,7 +53,7 @@ class Config(AtariConfig):
     max_kl: Positive = 0.01          # delta, the limit of the mean KL per update (0.005-0.05)
     damping: NonNegative = 0.1       # added to the diagonal of F; more gives shorter, safer steps
     cg_iterations: Count = 10        # products F v per update; more solve F x = g better (5-20)
-    line_search: Count = 10          # lengths to try, each 0.8 of the last; then the step is 0
+    line_search: Count = 10          # step lengths to try, each 0.8 x the last; none fits: no step
     value_lr: Positive = 3e-3        # learning rate of V, which has no trust region (1e-3 to 1e-2)
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; 0.01 if exploration is hard
     max_grad_norm: Positive = 10.0   # largest gradient norm of V; larger ones are scaled down

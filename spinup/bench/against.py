@@ -46,8 +46,8 @@ def check_peer(env: str, algorithm: str = "") -> None:
     if algorithm and not has(algorithm):
         raise UserError(f"stable-baselines3 has no {algorithm}; leave out --against")
     if is_atari(env) or not has_vectors(env):
-        raise UserError(f"--against needs an environment of Gymnasium with vector observations, and {env} is none; "
-                        "leave it out")
+        raise UserError(f"--against needs an environment of Gymnasium with vector observations, and {env} is not one; "
+                        "leave out --against")
 
 
 def has_vectors(env: str) -> bool:

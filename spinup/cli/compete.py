@@ -28,7 +28,7 @@ def arena(argv: list[str]) -> int:
     parser.add_argument("--batch", type=partial(parse, "batch", Size), default=10, metavar="N",
                         help="games per match; one player moves first in all of them. [10]")
     parser.add_argument("--versions", type=whole("versions", 0), default=8, metavar="N",
-                        help="past versions of a run that take part. [8]")
+                        help="number of past versions of a run that take part. [8]")
     parser.add_argument("--seconds", type=positive("seconds"), default=1.0, metavar="S",
                         help="time limit per move of a FILE's player. [1]")
     parser.add_argument("--memory", type=whole("memory", 64), default=2048, metavar="MB",
@@ -48,7 +48,7 @@ def play(argv: list[str]) -> int:
     parser = Parser("spinup play", "Play against a policy in the terminal.")
     parser.add_argument("player", metavar="DIR", help="folder of a run, or a scripted player: random, minimax, one-ply")
     parser.add_argument("--game", default="", metavar="NAME", help="tictactoe or connect_four. [the game of the run]")
-    parser.add_argument("--second", action="store_true", default=False, help="let the policy begin the first game")
+    parser.add_argument("--second", action="store_true", default=False, help="policy moves first in the first game")
     parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="seed of its moves. [1]")
     args = parser.parse(argv)
     check_input("spinup play")

@@ -8,7 +8,7 @@ from spinup.parser import Parser
 from spinup.registry import Algorithm
 
 HELP = """\
-Know:
+Get information:
   spinup algos                                    algorithms, what they support, their presets
   spinup envs [--grep WORD]                       environments that you can use here
   spinup metrics [ALGORITHM] [--grep WORD]        what the columns of progress.csv mean
@@ -25,8 +25,8 @@ def algos(argv: list[str]) -> int:
         for algorithm in found.values():
             if not algorithm.variant:
                 print_algorithm(algorithm, console)
-    console.print("reached here: means over seeds, from docs/benchmarks; if it is empty, we did not measure the "
-                  "preset", highlight=False, soft_wrap=True)
+    console.print("reached here: mean over seeds, from docs/benchmarks; empty: the preset was not "
+                  "measured", highlight=False, soft_wrap=True)
     for family in registry.FAMILIES:
         for fault in registry.installed(family).faults.values():
             print(fault)

@@ -1,7 +1,7 @@
 """The command for exercises."""
 HELP = """\
 Learn:
-  spinup exercise [init|start|check|hint ...]     exercises whose checks name the mistake
+  spinup exercise [init|start|check|hint ...]     exercises with checks that explain your mistakes
 """
 
 

@@ -8,7 +8,7 @@ from spinup.errors import UserError
 from spinup.parser import Parser, path_of
 
 HELP = """\
-Look:
+Inspect runs:
   spinup plot DIR... [--x step|time]              learning curves with 95 % intervals, as PNG and SVG
   spinup watch DIR [--episodes N] [--gif FILE]    show a trained policy in action
   spinup eval DIR [--episodes 100] [--json]       return of a trained policy in new episodes
@@ -30,12 +30,12 @@ def plot(argv: list[str]) -> int:
     parser.add_argument("directories", type=path_of, nargs="+", metavar="DIR",
                         help="runs, experiments, or folders of them")
     parser.add_argument("--x", choices=["step", "time"], default="step", help="horizontal axis. [step]")
-    parser.add_argument("--smooth", type=whole("smooth"), default=1, help="number of rows in a moving average. [1]")
+    parser.add_argument("--smooth", type=whole("smooth"), default=1, help="window of the moving average, in rows. [1]")
     parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
                         help="runs that one curve averages. [experiment]")
     parser.add_argument("--value", default="", help="column of progress.csv to plot. [the measure of policy quality]")
     parser.add_argument("--beside", type=path_of, default=None, metavar="CSV",
-                        help="CSV file of published curves, drawn dashed: env,algorithm,source,steps,value")
+                        help="CSV file of published curves, with columns env,algorithm,source,steps,value")
     parser.add_argument("--out", type=path_of, default=None, metavar="FILE",
                         help="file of the plot; PNG and SVG are both written")
     args = parser.parse(argv)
@@ -113,7 +113,7 @@ def shelf(argv: list[str]) -> int:
     parser = Parser("spinup shelf", "List the trained policies that come with this package (the shelf).")
     actions = parser.add_subparsers(dest="action", metavar="add|gallery", parser_class=lambda **given: Parser(
         given["prog"], "Put the final policy of a finished run on the shelf." if given["prog"].endswith("add") else
-        "Draw a GIF of each policy into a folder."))
+        "Write a GIF of each policy to a folder."))
     adding, drawing = actions.add_parser("add"), actions.add_parser("gallery")
     adding.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a finished run")
     adding.add_argument("--name", default="", help="its name on the shelf. [ALGORITHM-ENVIRONMENT]")

@@ -69,8 +69,8 @@ def grid(argv: list[str]) -> int:
                                    "again runs only what is missing.")
     parser.add_argument("algorithm", help="such as ppo; or two words, such as llm grpo")
     parser.add_argument("--workers", metavar="N", help="number of processes in parallel. [1]")
-    parser.add_argument("--ray", metavar="ADDRESS", help="train on a Ray cluster, as many runs at a time as it has "
-                        "CPUs for: auto, HOST:PORT, or local, which starts Ray on this machine")
+    parser.add_argument("--ray", metavar="ADDRESS", help="train on a Ray cluster, with as many parallel runs as its "
+                        "CPUs allow: auto, HOST:PORT, or local, which starts Ray on this machine")
     parser.add_argument("--FLAG", metavar="VALUE", nargs="+", help="any flag of the algorithm, with one or more values")
     if not argv or argv[0] in ("-h", "--help"):
         parser.print_help()
@@ -90,8 +90,8 @@ def tune(argv: list[str]) -> int:
                                    "is searched. Without such flags, a search space made for the algorithm is used. "
                                    "The same command again continues the study.")
     parser.add_argument("algorithm", help="such as ppo; or two words, such as llm grpo")
-    parser.add_argument("--trials", metavar="N", help="number of trials, with those of earlier commands. [20]")
-    parser.add_argument("--seeds", metavar="S", nargs="+", help="seeds of each trial; their mean result counts. [100]")
+    parser.add_argument("--trials", metavar="N", help="number of trials, including those of earlier commands. [20]")
+    parser.add_argument("--seeds", metavar="S", nargs="+", help="seeds of each trial; its result is their mean. [100]")
     parser.add_argument("--storage", metavar="FILE", help="SQLite file of the study. [study.db in its folder]")
     parser.add_argument("--FLAG", metavar="VALUE", nargs="+", help="any flag of the algorithm: one value, several, or "
                                                                    "a range LOW:HIGH")

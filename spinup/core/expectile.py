@@ -1,4 +1,4 @@
-"""Expectile regression: a mean that leans towards the larger values."""
+"""Expectile regression: regression with an asymmetric squared error."""
 import torch
 from torch import Tensor
 

@@ -8,7 +8,7 @@ Choose the estimator by its use. For actions sampled from the current policy, in
     k2   not KL; never negative       that of KL
     k3   KL; never negative           not that of KL: it is that of KL(reference || policy)
 
-So log k3. Use k2 as a loss, or subtract k1 as a constant from the reward. For a single action,
+So report k3. Use k2 as a loss, or subtract k1 as a constant from the reward. For a single action,
 these two have the same gradient. For a sequence, k1 in the return also counts the later steps to
 which an action leads, and k2 of each step does not. The GRPO paper uses k3 as a loss.
 http://joschu.net/blog/kl-approx.html derives the values, and arXiv:2510.01555 derives the

@@ -18,7 +18,7 @@ step:
     it terminated           the state after it has value 0, and the entry is ignored
     the row ends            V(obs[:, T]): the next rollout continues from there
 
-A common mistake bootstraps from V(s'_0) at a truncation, but s'_0 is the initial state of the next
+It is wrong to bootstrap from V(s'_0) at a truncation, as s'_0 is the initial state of the next
 episode. Only `next_values` chooses the value.
 """
 from collections.abc import Callable

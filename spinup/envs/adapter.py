@@ -68,7 +68,7 @@ class VectorAdapter(VectorEnv):
         try:
             mode = AutoresetMode(mode)
         except ValueError:
-            raise UserError(f"{name} does not declare how its environments restart; set its metadata['autoreset_mode'] "
+            raise UserError(f"{name} does not declare how its environments reset; set its metadata['autoreset_mode'] "
                             "to a member of gymnasium.vector.AutoresetMode") from None
         if mode is AutoresetMode.NEXT_STEP and not self._restarts_by_mask():
             raise UserError(f"{name} restarts environments in the step after an episode ends "
@@ -137,7 +137,7 @@ class VectorAdapter(VectorEnv):
             raise failed(self.name, error, place()) from error
         new = self._seen(raw, self.num_envs)
         if not np.array_equal(new[~ended], obs[~ended], equal_nan=True):
-            raise UserError(f"{self.name} gave other observations for environments that it should not reset; let "
+            raise UserError(f"{self.name} returned other observations for environments that it should not reset; let "
                             "reset() follow options['reset_mask'], and return the observations of the others as they "
                             "were")
         return new[ended]
@@ -163,8 +163,8 @@ class VectorAdapter(VectorEnv):
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
             space = self.observation_space
-            raise UserError(f"the vector environment gave {describe(raw, space)}, but its single_observation_space is "
-                            f"{space}; make them agree")
+            raise UserError(f"the vector environment returned {describe(raw, space)}, but its single_observation_space "
+                            f"is {space}; make them agree")
         return self.view(raw)
 
     def close(self) -> None:

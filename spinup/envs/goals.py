@@ -51,7 +51,7 @@ class GoalVectorEnv(GymVectorEnv):
         rewards = self._judge().compute_reward(self._goals(achieved), self._goals(desired), {})
         if np.shape(rewards) != (len(achieved),):
             raise UserError(f"compute_reward of {self.name} returned shape {np.shape(rewards)} for {len(achieved)} "
-                            "goals; let it take goals [B, ...] and return rewards [B]")
+                            "goals; make it take goals [B, ...] and return rewards [B]")
         return np.asarray(rewards, np.float32)
 
     def compute_terminated(self, achieved: np.ndarray, desired: np.ndarray, without: np.ndarray) -> np.ndarray:
@@ -84,8 +84,8 @@ class GoalVectorEnv(GymVectorEnv):
             self.unlike = 0 if alike else self.unlike + 1     # once may be rounding, at the edge of a sparse reward
             if self.unlike == 3:
                 raise UserError(f"the last step of an episode of {self.name} earned {step.reward[ends][0]:g}, but "
-                                f"compute_reward gives {judged[0]:g} for its goals; let no wrapper change rewards or "
-                                "goals, and the reward depend on the goals alone")
+                                f"compute_reward gives {judged[0]:g} for its goals; use no wrapper that changes them, "
+                                "and make the reward depend on the goals alone")
         return step
 
     def state_dict(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class GymVectorEnv(VectorEnv):
         self.envs = [make_one() if first is None else first, *(make_one() for _ in range(num_envs - 1))]
         self.name, self.begin = name_of(self.envs[0]), begin
         if len({id(env.unwrapped) for env in self.envs}) < num_envs:
-            raise UserError(f"the function that makes {self.name} returned the same object twice; let it make a new "
+            raise UserError(f"the function that makes {self.name} returned the same object twice; make it return a new "
                             "environment at each call")
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
         check_space(self.name, "observation_space", self.observation_space)
@@ -75,15 +75,15 @@ class GymVectorEnv(VectorEnv):
         self.taken[i] = 0
         if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], dict):
             kinds = " and ".join(type(x).__name__ for x in made) if isinstance(made, tuple) else type(made).__name__
-            raise UserError(f"reset of the environment gave {kinds}, not an observation and a dict; write return obs, "
-                            "{}")
+            raise UserError(f"reset of the environment returned {kinds}, not an observation and a dict; write return "
+                            "obs, {}")
         return self._see(made[0])
 
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
             space = self.observation_space
-            raise UserError(f"the environment gave {describe(raw, space)}, but its observation_space is {space}; make "
-                            "them agree")
+            raise UserError(f"the environment returned {describe(raw, space)}, but its observation_space is {space}; "
+                            "make them agree")
         return self.view(raw)
 
     def _step(self, action: np.ndarray) -> Step:
@@ -100,11 +100,11 @@ class GymVectorEnv(VectorEnv):
                 raise failed(self.name, error, place(self.taken[i], self.begin + i, native)) from error
             if not isinstance(made, tuple) or len(made) != 5:
                 number = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
-                raise UserError(f"step of the environment gave {number}, not five: observation, reward, terminated, "
-                                "truncated and info")
+                raise UserError(f"step of the environment returned {number}, not five: observation, reward, "
+                                "terminated, truncated and info")
             raw, earned, ended, cut, info = made
             if not isinstance(info, dict):
-                raise UserError(f"step of the environment gave {info!r} for info; it must be a dict, such as {{}}")
+                raise UserError(f"step of the environment returned {info!r} for info; it must be a dict, such as {{}}")
             try:
                 obs[i], reward[i] = self._see(raw), one_number(earned)
                 over = true_or_false(ended, "terminated") | true_or_false(cut, "truncated")
@@ -148,7 +148,7 @@ def true_or_false(end: Any, name: str) -> bool:
     UserError."""
     if isinstance(end, bool | np.bool_) or np.size(end) == 1 and np.isin(end, (0, 1)).all():
         return bool(end)
-    raise UserError(f"the environment gave {end!r} for {name}; it must be True or False")
+    raise UserError(f"the environment returned {end!r} for {name}; it must be True or False")
 
 
 def one_number(reward: Any) -> float:
@@ -158,10 +158,10 @@ def one_number(reward: Any) -> float:
             raise ValueError
         number = float(reward)
         if abs(number) > LARGEST and math.isfinite(number):               # others are reported with the step
-            raise UserError(f"the environment gave a reward of {reward!r}, but float32 holds at most {LARGEST}; divide "
-                            "the rewards")
+            raise UserError(f"the environment returned a reward of {reward!r}, but float32 holds at most {LARGEST}; "
+                            "divide the rewards")
         return number
     except (TypeError, ValueError, OverflowError):
         if isinstance(reward, np.ndarray) and reward.size == 1:
             return reward.item()
-        raise UserError(f"the environment gave a reward of {shorter(reward)}; it must be one number") from None
+        raise UserError(f"the environment returned a reward of {shorter(reward)}; it must be one number") from None

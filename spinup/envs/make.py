@@ -155,16 +155,16 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         if isinstance(made, gymnasium.vector.VectorEnv):
             made.close()
             raise UserError("a single environment is needed here, and the function given as env returned a vector "
-                            "environment; let it return a gymnasium.Env")
+                            "environment; make it return a gymnasium.Env")
         return with_spaces(source_name(env), made)
     if not isinstance(env, str):
         raise UserError("a single environment is needed here; give an id, or a function that makes a gymnasium.Env, "
                         "instead of a vector environment")
     env = find_id(env)
     if is_envpool(env):
-        raise UserError(f"{env} has no renderer and cannot be drawn here; use `spinup eval` instead")
+        raise UserError(f"{env} has no renderer and cannot be rendered here; use `spinup eval` instead")
     if is_zoo(env):
-        raise UserError(f"{env} has several agents and cannot be drawn here; use `spinup eval` instead")
+        raise UserError(f"{env} has several agents and cannot be rendered here; use `spinup eval` instead")
     plug_in(env)
     if env not in gymnasium.registry:
         is_game = isinstance(OURS[env](1, 0), Duels)
@@ -191,8 +191,8 @@ def make_registered(env: str, **kwargs: Any) -> Env:
         raise UserError(f"{env} cannot be made: {str(error).splitlines()[0]}") from None
     except TypeError as error:
         if "render_mode" in kwargs and "render_mode" in str(error):
-            raise UserError(f"{env} cannot be drawn, because its class takes no render_mode; write def __init__(self, "
-                            "render_mode=None), and add a render method") from None
+            raise UserError(f"{env} cannot be rendered, because its class takes no render_mode; write def "
+                            "__init__(self, render_mode=None), and add a render method") from None
         if kwargs:
             raise UserError(f"{env} does not take these settings: {error}") from None
         raise

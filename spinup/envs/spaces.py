@@ -45,8 +45,8 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
 
             def scaled(obs: np.ndarray) -> np.ndarray:
                 if np.max(obs) > most:
-                    raise UserError(f"the environment gave an image with the value {np.max(obs)}, but the largest of "
-                                    f"its observation space is {most}; make them agree")
+                    raise UserError(f"the environment returned an image with the value {np.max(obs)}, but the largest "
+                                    f"value of its observation space is {most}; make them agree")
                 return turn(obs) * times
             return shape, np.dtype(np.uint8), turn if times == 1 else scaled
     divisor = _divisor(space)

@@ -91,6 +91,7 @@ def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, a
                              "try a smaller learning rate first")
     if wrong_obs[i].any():
         k = int(wrong_obs[i].argmax())
-        raise UserError(f"{name} gave an observation with {obs[i].ravel()[k]} at index {k} of {obs[i].size}, {where}; "
-                        "let it return finite numbers")
-    raise UserError(f"{name} gave a reward of {reward[i]}, {where}; let it return finite numbers")
+        value = obs[i].ravel()[k]
+        raise UserError(f"{name} returned an observation with {value} at index {k} of {obs[i].size}, {where}; make it "
+                        "return finite numbers")
+    raise UserError(f"{name} returned a reward of {reward[i]}, {where}; make it return finite numbers")

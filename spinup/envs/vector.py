@@ -180,7 +180,7 @@ class VectorEnv:
 
 def exited(end: SystemExit) -> str:
     """Return the message for an environment that called sys.exit(), because it must not end the program."""
-    return (f"the environment called sys.exit({end.code!r}); let it return terminated = True to end an episode, or "
+    return (f"the environment called sys.exit({end.code!r}); make it return terminated = True to end an episode, or "
             "raise an exception where it failed")
 
 

@@ -235,7 +235,7 @@ def solution(argv: list[str]) -> int:
 
 
 def reset(argv: list[str]) -> int:
-    args, say = parsed(with_id(Parser("spinup exercise reset", "Restore the original file; keep yours.")), argv)
+    args, say = parsed(with_id(Parser("spinup exercise reset", "Restore the original; your version is kept.")), argv)
     workspace = Workspace.here()
     entry = current(workspace, args.id)
     path, kept = workspace.reset(entry)
@@ -255,7 +255,7 @@ def progress(argv: list[str]) -> int:
     used = sum(workspace.of(e).get("hints", 0) for e in known)
     tries = sum(workspace.of(e).get("tries", 0) for e in known)
     seen = sum("revealed" in workspace.of(e) for e in known)
-    say(f"{tries} checks, {used} hints, {seen} solutions seen before passing")
+    say(f"{tries} checks, {used} hints, {seen} solutions revealed before passing")
     after = upcoming(workspace)
     say(f"next: {after.id} {after.title}" if after else "You have passed all exercises.")
     say.data(passed=[e.id for e in passed], of=len(known), hints=used, tries=tries, next=after.id if after else None)

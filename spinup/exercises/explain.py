@@ -40,7 +40,7 @@ def wrong_value(name: str, inputs: Case, expected: Outcome, got: Outcome, close:
         return f"{name} raised {got.error.kind}: {got.error.message}" + on(inputs)
     if got.value is None and expected.value is not None:
         return f"{name} returns nothing; does it end with `return`?"
-    said, at, shape = difference(f"what {name} returns", expected.value, got.value, close)
+    said, at, shape = difference(f"the result of {name}", expected.value, got.value, close)
     return said + on(inputs, at, shape)
 
 
@@ -61,7 +61,7 @@ def gradient(name: str, at: int, cases: Sequence[Case], expected: Sequence[Outco
             return f"no gradient reaches {n} through {name}: a tensor on the way was detached; do not detach it"
         if never[0]:
             return f"a gradient reaches {n} through {name}, and none should; detach it, or use torch.no_grad()"
-        said, where_, shape = difference(f"the gradient of {name} by {n}", e, g, close)
+        said, where_, shape = difference(f"the gradient of {name} with respect to {n}", e, g, close)
         return said + on(inputs, where_, shape)
     return ""
 
@@ -79,7 +79,7 @@ def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, I
     if isinstance(expected, tuple | list):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
             count = f"{len(got)} values" if isinstance(got, tuple | list) else kind(got)
-            return f"{what} is {count}, where {len(expected)} values were expected", (), ()
+            return f"{what} is {count}, but {len(expected)} values were expected", (), ()
         parts = [(f"value {i + 1} of {what}", e, g) for i, (e, g) in enumerate(zip(expected, got, strict=True))]
         return first(parts, close)
     if isinstance(expected, Mapping):
@@ -89,22 +89,22 @@ def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, I
     if equal(expected, got, close):
         return "", (), ()
     if type(expected) is not type(got) and not (numeric(expected) and numeric(got)):
-        return f"{what} is {kind(got)}, where {kind(expected)} was expected", (), ()
+        return f"{what} is {kind(got)}, but {kind(expected)} was expected", (), ()
     if not isinstance(expected, Tensor | np.ndarray):
-        return f"{what} is {shown(got)}, where {shown(expected)} was expected", (), ()
+        return f"{what} is {shown(got)}, but {shown(expected)} was expected", (), ()
     if expected.shape != got.shape:
         size, wanted = tuple(got.shape), tuple(expected.shape)
         pairs = len(wanted) == 1 < wanted[0] and size == (*wanted, *wanted)
-        return f"{what} has the shape {size}, where {wanted} was expected{PAIRS * pairs}", (), ()
+        return f"{what} has the shape {size}, but {wanted} was expected{PAIRS * pairs}", (), ()
     if expected.dtype != got.dtype and (isinstance(expected, Tensor) or expected.dtype.kind != got.dtype.kind):
         types = [str(x.dtype).removeprefix("torch.") for x in (got, expected)]
-        return f"{what} holds numbers of the type {types[0]}, where {types[1]} was expected", (), ()
+        return f"{what} holds numbers of the type {types[0]}, but {types[1]} was expected", (), ()
     e, g = numbers(expected), numbers(got)
     wrong = ~np.isclose(e, g, close, close, equal_nan=True)
     if e.dtype.kind == "f" and (bad := ~np.isfinite(g) & np.isfinite(e)).any():
         wrong = bad
     at = tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), g.shape))
-    return f"{what} is {shown(g[at])}{where(at)}, where {shown(e[at])} was expected", at, g.shape
+    return f"{what} is {shown(g[at])}{where(at)}, but {shown(e[at])} was expected", at, g.shape
 
 
 def first(parts: Sequence[tuple[str, Any, Any]], close: float) -> tuple[str, Index, Index]:

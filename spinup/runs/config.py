@@ -91,7 +91,7 @@ class RunConfig:
         for name, hint in types_of(type(self)).items():
             setattr(self, name, checked(name, hint, getattr(self, name)))
         if not self.log_dir:
-            raise UserError("--log-dir is empty; write . for this folder, or leave it out for runs")
+            raise UserError("--log-dir is empty; type --log-dir . for this folder, or leave it out to use runs")
         self.log_dir = os.path.expanduser(self.log_dir)                   # a shell leaves --log-dir=~/runs as it is
         self.algorithm = self.algorithm or own_name(type(self).__module__, self.FAMILY)
         if self.on_row is not None and not callable(self.on_row):
@@ -119,12 +119,12 @@ class BaseConfig(RunConfig):
 
     env: str | Callable = "CartPole-v1"  # Gymnasium id, package:Id-v0, or from Python a function that makes it
     total_steps: Count = 100_000         # environment steps of the whole run, summed over all copies
-    num_envs: Size = 8                   # environment copies run in parallel; more give less correlated batches, sooner
-    env_workers: Threads = 0             # processes that step the copies, for steps above 1 ms; 0 = no extra processes
-    frame_stack: Frames = 1              # successive observations in one input; more show speeds (2-4)
-    init: str = ""                       # folder of a run; start from its policy, whose network must be the same
+    num_envs: Size = 8                   # environments in parallel; more: less correlated batches, faster collection
+    env_workers: Threads = 0             # worker processes that step environments, if a step takes over 1 ms; 0 = none
+    frame_stack: Frames = 1              # number of stacked observations per input; several show velocities (2-4)
+    init: str = ""                       # run folder whose policy is the initial policy; the network must be the same
     test_episodes: Episodes = 0          # deterministic test episodes per row of progress.csv, for test_return
-    keep_best: bool = False              # also keep the best policy by test episodes; it is not the result
+    keep_best: bool = False              # also save the policy with the best test return; the result is the last policy
     compile: bool = False                # compile the update step: takes about 10 s once, then updates are faster
 
     @classmethod
@@ -145,7 +145,7 @@ class AtariConfig(BaseConfig):
 
     ABOUT = "Atari games"
 
-    sticky_actions: Unit | None = None   # Atari: chance per frame to repeat the last action; none = as the id says
+    sticky_actions: Unit | None = None   # Atari: probability that frames repeat the last action; none = as the id says
     life_loss: bool | None = None        # Atari: a lost life ends the episode, in training only; none = as the id says
     clip_rewards: bool | None = None     # Atari: train on the sign of each reward; none = as the id says
     frame_skip: Frames | None = None     # Atari: frames per action, at 60 frames per second; none = as the id says
@@ -173,12 +173,12 @@ class ReplayConfig(BaseConfig):
     ABOUT = "algorithms with a replay buffer"
 
     num_envs: Size = 1                   # environment copies run in parallel; does not change --update-ratio
-    replay_size: Count = 1_000_000       # capacity of the replay buffer in steps; a small one forgets useful data
-    save_replay: bool = True             # save the replay buffer during the run; otherwise resuming starts an empty one
+    replay_size: Count = 1_000_000       # capacity of the replay buffer, in transitions; a small one drops useful data
+    save_replay: bool = True             # save the replay buffer during the run; else a resumed run has an empty one
     learning_starts: Count = 1000       # steps of random actions before learning; rounded up to whole updates
-    update_every: Count = 1              # steps between updates: a multiple of --num-envs (rounded down, at least one)
-    update_ratio: Positive = 1.0         # gradient steps per environment step; more use the data better, up to a limit
-    batch_size: Size = 256               # steps sampled for each gradient step
+    update_every: Count = 1              # steps between updates, rounded down to a multiple of --num-envs above 0
+    update_ratio: Positive = 1.0         # gradient steps per environment step; higher: better data use, up to a limit
+    batch_size: Size = 256               # transitions sampled for each gradient step
 
     def __post_init__(self):
         super().__post_init__()

@@ -20,7 +20,7 @@ def check_share(cfg: Any) -> None:
     ranks, or if the ranks cannot start the processes of the environments."""
     size, rows = ranks.wanted(cfg.workers), cfg.num_envs * cfg.rollout_steps // cfg.minibatches
     if cfg.compile and size > 1:
-        raise UserError("--compile compiles an update of one process; leave out --compile or --workers")
+        raise UserError("--compile works with one process only; leave out --compile or --workers")
     if cfg.workers > 1 and cfg.env_workers:
         raise UserError("--workers and --env-workers both start processes; leave out --env-workers")
     for n, name in ((cfg.num_envs, f"--num-envs {cfg.num_envs}"), (rows, f"a minibatch of {rows} steps")):

@@ -50,7 +50,7 @@ def tune(plan: Plan) -> int:
         return Tuning(plan, open_study(plan)).run()
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         reason = str(error.__cause__ or error).splitlines()[0]
-        raise UserError(f"{plan.storage} cannot be used as the storage of a study ({reason}); if you cannot mend "
+        raise UserError(f"{plan.storage} cannot be used as the storage of a study ({reason}); if you cannot fix "
                         f"this, {plan.elsewhere}") from None
 
 
@@ -197,7 +197,7 @@ class Tuning:
         self.study.tell(trial, state=self.states.FAIL)
         self.refused += 1
         if self.refused == REFUSED:
-            raise UserError(f"{REFUSED} choices of settings in succession fit no run; the last one: {error}")
+            raise UserError(f"{REFUSED} choices of settings in a row were invalid; the last error: {error}")
 
     def end(self, trial: "Trial", value: float | None, said: str, texts: dict[str, str]) -> None:
         """Record the value of a trial, None if it has none, and print it. If it is the best one, write its settings."""

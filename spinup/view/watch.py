@@ -41,7 +41,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
             window.
         seed: random seed of the episodes and sampled actions; the first episode has the seed 1,000,000 + seed.
 
-    UserError: no screen for a window, an environment that cannot be drawn here, a file that cannot be written.
+    UserError: no screen for a window, an environment that cannot be rendered here, a file that cannot be written.
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")
@@ -95,9 +95,9 @@ def make_game(env: EnvSource, mode: str, episodes: int = 0, inputs: Inputs = "tr
         takes_mode = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)
     game = make_one(env, **({"render_mode": mode} if takes_mode else {}))
     if game.render_mode != mode:
-        how = "" if takes_mode else "; let the function given as env take render_mode and pass it on"
+        how = "" if takes_mode else "; make the function given as env take render_mode and pass it on"
         game.close()
-        raise UserError(f"{source_name(env)} cannot be drawn with render_mode={mode!r}{how}")
+        raise UserError(f"{source_name(env)} cannot be rendered with render_mode={mode!r}{how}")
     return game
 
 
@@ -150,7 +150,7 @@ def drawing(game: Env, name: str) -> Iterator[None]:
         if hasattr(game.unwrapped, "mujoco_renderer"):
             advice = ("on Debian and Ubuntu type: apt-get install libegl1 and set MUJOCO_GL=egl, or: apt-get install "
                       "libosmesa6 and set MUJOCO_GL=osmesa")
-        raise UserError(f"{name} cannot be drawn here ({reason}); {advice}") from error
+        raise UserError(f"{name} cannot be rendered here ({reason}); {advice}") from error
 
 
 def has_screen() -> bool:

@@ -25,6 +25,14 @@ SUITE = {
 SMALL = {"context": 4, "layers": 2, "width": 16, "heads": 2, "longest": 6}
 
 
+# Turned red by: advice that is refused in turn.
+@pytest.mark.parametrize("width, heads, advice", [(66, 4, "--heads 1"), (65, 1, "--width 66 --heads 1")])
+def test_the_advice_about_heads_can_be_followed(width, heads, advice):
+    with pytest.raises(UserError, match=f"choose {advice}$"):
+        Config(env="CartPole-v1", data="d.npz", width=width, heads=heads)
+    Config(env="CartPole-v1", data="d.npz", width=66, heads=1)
+
+
 class Obey(gymnasium.Env):
     """Three steps; the reward of each is its action, or half of it with Box actions."""
 

@@ -103,7 +103,7 @@ def test_observations_that_are_not_finite_are_told():
         def observation(self, obs):
             return np.where([False, True, False, False], np.nan, obs).astype(np.float32)
 
-    with pytest.raises(UserError, match="CartPole-v1 gave an observation with nan at index 1 of 4, in reset"):
+    with pytest.raises(UserError, match="CartPole-v1 returned an observation with nan at index 1 of 4, in reset"):
         spinup.es(lambda: Blind(gymnasium.make("CartPole-v1")), pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 

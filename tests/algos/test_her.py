@@ -102,7 +102,7 @@ def test_a_wrapper_must_not_change_the_rewards(tmp_path):
 
 # Turned red by: rewards of one goal broadcast to a batch; an error about shapes, in the middle of a run.
 def test_what_it_cannot_use_it_refuses(tmp_path):
-    with pytest.raises(UserError, match="let it take goals"):
+    with pytest.raises(UserError, match="make it take goals"):
         spinup.her(Narrow, log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True)
     with pytest.raises(UserError, match="needs an environment with goals.*GoalReacher-v0"):
         spinup.her("Pendulum-v1", log_dir=(tmp_path / "no").as_posix())
@@ -233,8 +233,8 @@ def test_the_losses_of_critic_and_actor(tmp_path, monkeypatch):
 
     monkeypatch.setattr(FlatAdam, "minimizer", kept)
     her.train(her.Config(env="GoalReacher-v0", total_steps=260, learning_starts=200, batch_size=32, hidden=(8,),
-                         lr=0.03, gamma=0.9, tau=0.1, saturation_coef=0.5, num_envs=2, threads=1, quiet=True, tensorboard=False,
-                         log_dir=tmp_path.as_posix()))
+                         lr=0.03, gamma=0.9, tau=0.1, saturation_coef=0.5, num_envs=2, threads=1, quiet=True,
+                         tensorboard=False, log_dir=tmp_path.as_posix()))
     assert len(found) > 20 and moved == [0.1] * len(found)
     assert [loss for loss, _ in found] == pytest.approx([expected for _, expected in found], rel=1e-3)
     losses, expected, spread, by_hand = torch.tensor(actor).T

@@ -129,7 +129,7 @@ def test_what_the_message_advises_works():
 def test_a_mode_must_be_told():
     vector = counters()
     vector.metadata = {}
-    with pytest.raises(UserError, match=r"does not declare how its environments restart; set its metadata\['autor"):
+    with pytest.raises(UserError, match=r"does not declare how its environments reset; set its metadata\['autor"):
         make(vector, 3)
 
 
@@ -288,7 +288,7 @@ def test_a_training_takes_them(tmp_path):
 
 def test_a_single_environment_is_asked_for_where_one_is_drawn():
     from spinup.envs.make import make_one
-    with pytest.raises(UserError, match="the function given as env returned a vector environment; let it return a gym"):
+    with pytest.raises(UserError, match="the function given as env returned a vector environment; make it return a gym"):
         make_one(counters)
     with pytest.raises(UserError, match="a single environment is needed here; give an id, or a function"):
         make_one(counters())

@@ -105,7 +105,7 @@ def test_a_pool_gets_its_settings_and_is_closed(envpool):
     (lambda: make("envpool:CartPol-v1"), r"no environment 'CartPol-v1'\. Did you mean 'CartPole-v1'"),
     (lambda: make("envpool:Pong-v5", 2, nonsense=1), "does not take these settings: .*nonsense"),
     (lambda: make("envpool:Pong-v5", 2, 0, 2), "--env-workers does not support envpool:Pong-v5"),
-    (lambda: make_one("envpool:Pong-v5"), "has no renderer and cannot be drawn here; use `spinup eval` instead")])
+    (lambda: make_one("envpool:Pong-v5"), "has no renderer and cannot be rendered here; use `spinup eval` instead")])
 def test_what_a_pool_cannot_do_is_refused(envpool, asked, words):
     with pytest.raises(UserError, match=words):
         asked()

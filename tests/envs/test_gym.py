@@ -261,7 +261,7 @@ class Odd(gymnasium.Env):
 # Turned red by: copies that step one environment in turn.
 def test_one_environment_is_not_two_copies():
     env = Odd()
-    with pytest.raises(UserError, match="returned the same object twice; let it make a new environment"):
+    with pytest.raises(UserError, match="returned the same object twice; make it return a new environment"):
         make(lambda: env, 2)
     make(lambda: env, 1)
 
@@ -280,8 +280,8 @@ def test_one_environment_is_not_that_of_two_runs():
 # Turned red by: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
 # for which "no" is true.
 @pytest.mark.parametrize("odd, words", [
-    ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not an observation and a dict"),
-    ({"begun": (np.zeros(3), None)}, "gave ndarray and NoneType, not an observation and a dict"),
+    ({"begun": np.zeros(3)}, "reset of the environment returned ndarray, not an observation and a dict"),
+    ({"begun": (np.zeros(3), None)}, "returned ndarray and NoneType, not an observation and a dict"),
     ({"begun": (np.array([300, -1, 5.7]), {}), "space": Box(0, 255, (3,), np.uint8)},
      r"the observation \[300.0, -1.0, 5.7\] of dtype float64, but its observation_space is Box"),
     ({"reward": 10**400}, "it must be one number"),
@@ -292,19 +292,19 @@ def test_one_environment_is_not_that_of_two_runs():
     ({"begun": ({"a": 0.5}, {}), "space": Dict(a=Box(0, 255, (3,), np.uint8))}, r"the observation \{'a': 0.5\}, but"),
     ({"begun": ([1, [2]], {})}, r"the observation \[1, \[2\]\], but its observation_space is Box"),
     ({"begun": (7, {}), "space": Discrete(3)}, r"the observation 7, but its observation_space is Discrete\(3\)"),
-    ({"made": (np.zeros(3), 0.0, False, False, None)}, "step of the environment gave None for info; it must be a dict"),
-    ({"begun": ({"b": 1}, {}), "space": Dict(a=Discrete(2))}, r"gave the observation \{'b': 1\}, but"),
-    ({"begun": ((1,), {}), "space": Tuple([Discrete(2)] * 2)}, r"gave the observation \(1,\), but"),
-    ({"begun": (np.zeros(3), {}), "seen": 0.0}, "gave the observation 0.0, but its observation_space is Box"),
+    ({"made": (np.zeros(3), 0.0, False, False, None)}, "step of the environment returned None for info; it must be a"),
+    ({"begun": ({"b": 1}, {}), "space": Dict(a=Discrete(2))}, r"returned the observation \{'b': 1\}, but"),
+    ({"begun": ((1,), {}), "space": Tuple([Discrete(2)] * 2)}, r"returned the observation \(1,\), but"),
+    ({"begun": (np.zeros(3), {}), "seen": 0.0}, "returned the observation 0.0, but its observation_space is Box"),
     ({"begun": (np.zeros(3), {}), "seen": np.zeros((1, 3))}, r"an observation of shape \(1, 3\), but"),
     ({"begun": (np.zeros(3), {}), "reward": np.zeros(2)}, r"a reward of array\(\[0., 0.\]\); it must be one"),
-    ({"begun": (np.zeros(3), {}), "reward": None}, "gave a reward of None; it must be one number"),
-    ({"reward": "5"}, "gave a reward of '5'; it must be one number"),
-    ({"made": (np.zeros(3), 0.0, False, {})}, "step of the environment gave 4 values, not five: observation, reward,"),
-    ({"made": None}, "step of the environment gave NoneType, not five"),
-    ({"ends": ("no", False)}, "the environment gave 'no' for terminated; it must be True or False"),
-    ({"ends": (False, None)}, "the environment gave None for truncated; it must be True or False"),
-    ({"ends": (2, False)}, "the environment gave 2 for terminated; it must be True or False")])
+    ({"begun": (np.zeros(3), {}), "reward": None}, "returned a reward of None; it must be one number"),
+    ({"reward": "5"}, "returned a reward of '5'; it must be one number"),
+    ({"made": (np.zeros(3), 0.0, False, {})}, "step of the environment returned 4 values, not five: observation"),
+    ({"made": None}, "step of the environment returned NoneType, not five"),
+    ({"ends": ("no", False)}, "the environment returned 'no' for terminated; it must be True or False"),
+    ({"ends": (False, None)}, "the environment returned None for truncated; it must be True or False"),
+    ({"ends": (2, False)}, "the environment returned 2 for terminated; it must be True or False")])
 def test_what_does_not_fit_its_space_is_named(odd, words):
     env = make(lambda: Odd(**odd))
     with pytest.raises(UserError, match=words):

@@ -50,16 +50,16 @@ LATE = "if self.t > 40: "
 
 # What is wrong from the first steps on -> the sentence, and the exit code.
 AT_ONCE = {
-    "reward text": ({"step": "reward = '5'"}, "gave a reward of '5'; it must be one number", 2),
-    "reward none": ({"step": "reward = None"}, "gave a reward of None; it must be one number", 2),
-    "reward nan": ({"step": "reward = np.nan"}, "Odd-v0 gave a reward of nan, at step 1 of an episode, in copy 0", 2),
-    "end text": ({"step": "terminated = 'no'"}, "gave 'no' for terminated; it must be True or False", 2),
-    "end none": ({"step": "terminated = None"}, "gave None for terminated; it must be True or False", 2),
+    "reward text": ({"step": "reward = '5'"}, "returned a reward of '5'; it must be one number", 2),
+    "reward none": ({"step": "reward = None"}, "returned a reward of None; it must be one number", 2),
+    "reward nan": ({"step": "reward = np.nan"}, "Odd-v0 returned a reward of nan, at step 1 of an episode, in copy", 2),
+    "end text": ({"step": "terminated = 'no'"}, "returned 'no' for terminated; it must be True or False", 2),
+    "end none": ({"step": "terminated = None"}, "returned None for terminated; it must be True or False", 2),
     "shape": ({"step": "obs = np.zeros(3)"}, "but its observation_space is Box(-1.0, 1.0, (2,), float32)", 2),
-    "four values": ({"step": "return obs, reward, terminated, {}"}, "gave 4 values, not five", 2),
-    "nothing": ({"step": "return None"}, "gave NoneType, not five", 2),
-    "old reset": ({"reset": "return obs"}, "reset of the environment gave ndarray, not an observation and a dict", 2),
-    "reset nan": ({"reset": "obs[1] = np.nan"}, "gave an observation with nan at index 1 of 2, in reset, in copy", 2),
+    "four values": ({"step": "return obs, reward, terminated, {}"}, "returned 4 values, not five", 2),
+    "nothing": ({"step": "return None"}, "returned NoneType, not five", 2),
+    "old reset": ({"reset": "return obs"}, "reset of the environment returned ndarray, not an observation and", 2),
+    "reset nan": ({"reset": "obs[1] = np.nan"}, "returned an observation with nan at index 1 of 2, in reset", 2),
     "raises": ({"step": "raise ValueError('dice')"}, "Odd-v0 raised ValueError: dice, at step 1 of an episode", 1),
     "reset raises": ({"reset": "1 / 0"}, "Odd-v0 raised ZeroDivisionError: division by zero, in reset, in copy 0", 1),
     "init raises": ({"init": "raise OSError('no port')"}, "Odd-v0 raised OSError: no port, when it was made", 1),
@@ -96,8 +96,8 @@ def test_what_is_wrong_at_once_is_said_before_there_is_a_folder(odd, cli, tmp_pa
 
 # Turned red by: a NaN that is blamed on the learning rate; a copy, a step or an action that is not named.
 @pytest.mark.parametrize(("line", "words", "code"), [
-    ("obs[0] = np.inf", "Odd-v0 gave an observation with inf at index 0 of 2, at step ", 2),
-    ("reward = -np.inf", "Odd-v0 gave a reward of -inf, at step ", 2),
+    ("obs[0] = np.inf", "Odd-v0 returned an observation with inf at index 0 of 2, at step ", 2),
+    ("reward = -np.inf", "Odd-v0 returned a reward of -inf, at step ", 2),
     ("raise RuntimeError('late')", "Odd-v0 raised RuntimeError: late, at step ", 1)])
 def test_what_goes_wrong_later_names_step_copy_and_action(odd, cli, line, words, code):
     done = cli("ppo", "--env", odd({"step": LATE + line}), *TINY)

@@ -67,8 +67,8 @@ if 'Dice-v0' not in gymnasium.registry:
 TROUBLES = {"error": (EnvironmentFailure, "Dice raised ValueError: the dice are loaded, at step 2 of an episode, "
                                           "in copy 2, after the action 1, in worker process 1"),
             "exit": (WorkerError, r"worker process 1 of partial ended during a step \(exit code 3\)"),
-            "sys.exit": (UserError, r"the environment called sys.exit\(0\); let it return terminated = True"),
-            "reward": (UserError, "the environment gave a reward of None; it must be one number"),
+            "sys.exit": (UserError, r"the environment called sys.exit\(0\); make it return terminated = True"),
+            "reward": (UserError, "the environment returned a reward of None; it must be one number"),
             "info": (UserError, "the info of a step cannot be sent between processes .* or leave out --env-workers")}
 
 

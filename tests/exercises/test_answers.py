@@ -85,7 +85,7 @@ WRONG = [
      "are clipped"),
     ("5_1_autoreset", {"    return obs[kept]": "    obs, act, rew, next_obs, terminated, kept = (x.transpose(0, 1) for "
                        "x in (obs, act, rew, next_obs, terminated, kept))\n    return obs[kept]"}, "in another order"),
-    ("5_1_autoreset", {"act[kept], rew[kept]": "act[kept], rew[kept].clamp(-1, 1)"}, "what transitions returns is"),
+    ("5_1_autoreset", {"act[kept], rew[kept]": "act[kept], rew[kept].clamp(-1, 1)"}, "the result of transitions is"),
     ("5_1_autoreset", {"act[kept], rew[kept]": "act[kept], rew[kept].clamp(-9, 9)"}, "are changed on the way"),
     ("5_2_entropy", {"torch.exp(-log_std)": "torch.exp(-log_std.clamp(-5, 2))"}, "You clip log_std"),
     ("5_6_length_bias", {"return each.sum()": "return each.clamp(-100, 100).sum()"}, "are clipped"),

@@ -85,7 +85,7 @@ def test_an_honest_file_is_not_accused(honest):
 # Turned red by: a comparison that is made where the student's file runs.
 def test_a_comparison_that_is_patched_changes_nothing(tmp_path):
     found = checked(WRONG.replace("def gae", ALLCLOSE + "def gae"), tmp_path)
-    assert not found.passed and "1.625 at [0, 0], where 0.625 was expected" in found.message
+    assert not found.passed and "1.625 at [0, 0], but 0.625 was expected" in found.message
 
 
 # Turned red by: a verdict, or the end of an answer, that is believed because it came from the process.

@@ -26,12 +26,12 @@ def with_return(line):
 @pytest.mark.parametrize("text, at, words", [
     (with_return("return (adv"), LINE, "not valid Python"),
     (with_return("exit()"), LINE, "calls exit"),
-    (with_return("return adv[:, :2]"), LINE, r"shape \(1, 2\), where \(1, 3\)"),
-    (with_return("return adv.double()"), LINE, "type float64, where float32"),
-    (with_return("return adv * float('nan')"), LINE, r"nan at \[0, 0\], where 0.625 was expected"),
-    (with_return("return adv.tolist()"), LINE, "of the type list, where a tensor"),
+    (with_return("return adv[:, :2]"), LINE, r"shape \(1, 2\), but \(1, 3\)"),
+    (with_return("return adv.double()"), LINE, "type float64, but float32"),
+    (with_return("return adv * float('nan')"), LINE, r"nan at \[0, 0\], but 0.625 was expected"),
+    (with_return("return adv.tolist()"), LINE, "of the type list, but a tensor"),
     (with_return("return None"), LINE, "returns nothing; does it end with `return`"),
-    (with_return("return adv + 1"), LINE, r"1.625 at \[0, 0\], where 0.625 was expected, for\n    rew = "),
+    (with_return("return adv + 1"), LINE, r"1.625 at \[0, 0\], but 0.625 was expected, for\n    rew = "),
     (with_return("rew += 1; return adv"), LINE, "changes its input rew"),
     (with_return("return adv / 0 + nothing"), LINE, "raised NameError"),
     (with_return("raise SystemExit(0)"), LINE, "calls exit"),
@@ -132,10 +132,10 @@ def made(close=1e-4):
 @pytest.mark.parametrize("mine, message", [
     (lambda x, k: (x + x, 2.0), ""), (lambda x, k: (x * 4, k), "twice"), (lambda x, k: x.other, "raises"),
     (lambda x, k: (x.detach() * 2, k), "no gradient reaches x through f: a tensor on the way was detached"),
-    (lambda x, k: (x + x.detach(), k), r"the gradient of f by x is 1.0 at \[0\], where 2.0 was expected"),
-    (lambda x, k: x * 2, "what f returns is a tensor, where 2 values were expected"),
-    (lambda x, k: (x * 2, k, k), "what f returns is 3 values, where 2 values were expected"),
-    (lambda x, k: (x * 2, 3), "value 2 of what f returns is 3, where 2 was expected")])
+    (lambda x, k: (x + x.detach(), k), r"the gradient of f with respect to x is 1.0 at \[0\], but 2.0 was expected"),
+    (lambda x, k: x * 2, "the result of f is a tensor, but 2 values were expected"),
+    (lambda x, k: (x * 2, k, k), "the result of f is 3 values, but 2 values were expected"),
+    (lambda x, k: (x * 2, 3), "value 2 of the result of f is 3, but 2 was expected")])
 def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
     function = made()
     if not message:
@@ -150,7 +150,7 @@ def test_that_no_gradient_should_be_there_is_said_only_where_it_is_so_in_all_cas
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
     function = exercise.function("f", [case(x=torch.tensor([x], requires_grad=True)) for x in (3.0, 0.5)])
     function.reference(lambda x: x.clamp(max=1.0))
-    with pytest.raises(Wrong, match=r"the gradient of f by x is 1.0 at \[0\], where 0.0 was expected, for\n    x = "):
+    with pytest.raises(Wrong, match=r"the gradient of f with respect to x is 1.0 at \[0\], but 0.0 was expected, for\n    x = "):
         function.check(lambda x: x + (x.clamp(max=1.0) - x).detach())
     with pytest.raises(Wrong, match="no gradient reaches x through f"):
         function.check(lambda x: x.detach().clamp(max=1.0))
@@ -168,7 +168,7 @@ def test_of_long_inputs_the_shape_and_the_row_are_told():
     with pytest.raises(Wrong) as found:
         function.check(lambda x, wide, flat, k: x * k + (x == 35))
     said = str(found.value).splitlines()
-    assert said[0] == "what f returns is 71.0 at [17, 1], where 70.0 was expected, for"
+    assert said[0] == "the result of f is 71.0 at [17, 1], but 70.0 was expected, for"
     assert said[1:] == ["    x of shape [20, 2], at [17] [34.0, 35.0]",
                         "    wide of shape [20, 300], at [17] [1, 1, " + 17 * "1, " + "1, ...",
                         "    flat of shape [500], begins [0, 1, 2, 3, 4, 5, ...", "    k = 2"]
@@ -179,7 +179,7 @@ def test_an_extreme_is_tried_last_and_told_with_its_message():
     function = made()
     function.extreme("x is kept between bounds.", x=torch.tensor([100.0, 0.0]), k=3)
     function.check(lambda x, k: (x * k, k))
-    with pytest.raises(Wrong, match="^x is kept between bounds. Here value 1 of what f returns is 30.0 at "):
+    with pytest.raises(Wrong, match="^x is kept between bounds. Here value 1 of the result of f is 30.0 at "):
         function.check(lambda x, k: (x.clamp(max=10) * k, k))
     with pytest.raises(Wrong, match="^twice$"):
         function.check(lambda x, k: (x.clamp(max=10) * k * 2, k))

@@ -119,6 +119,8 @@ def test_importance_weights():
     r.drawn = torch.tensor([[0.4, 0.5, 0.1, math.nan]]).log()
     torch.testing.assert_close(importance_weights(r, 2.0), torch.tensor([[1.25, 0.5, 2.0, 1.0]]))
     assert importance_weights(r)[0, 2] == pytest.approx(8)
+    mean = (1.25 * 0.5 * 8) ** (1 / 3)                                    # GSPO: one weight for the whole response
+    assert importance_weights(r, whole=True).tolist() == [[pytest.approx(mean)]]
     kept = r[torch.tensor([0, 0])].trimmed()
     assert kept.drawn.shape == (2, 1)
 

@@ -1,4 +1,5 @@
 """Learning from preferences: pairs, every loss against its equation, and what a training makes of them."""
+import json
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,8 @@ from llm.algos.dpo import Config, divergence_elsewhere, first_different_step, lo
 from llm.algos.reward_model import bradley_terry, calibration_error, correlation
 from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
+from llm.policy.load import load_reward_model
+from llm.policy.scalar import ScalarModel
 from llm.policy.score import forward_kl, score
 from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
@@ -582,6 +585,10 @@ def test_divergence_elsewhere(catch):
     for each, expected in ((run, z), (swapped.run, -z)):
         found = divergence_elsewhere(each, call.batch, drawn)
         assert found.item() == pytest.approx(max(0.0, expected), abs=1e-5) and not found.requires_grad
+    prompts = call.batch.prompts
+    same = replace(call.batch, prompts=replace(prompts, ids=prompts.ids[:1].expand_as(prompts.ids),
+                                               lengths=prompts.lengths[:1].expand_as(prompts.lengths)))
+    assert divergence_elsewhere(run, same, drawn) == 0                    # all pairs have one prompt
     at_start = catch("kto", at=1)
     assert at_start.whole["baseline"] == 0 and not at_start.whole["baseline"].requires_grad
 
@@ -734,6 +741,19 @@ def test_a_reward_model_that_is_made_longer_drops_its_calibration(train, parts, 
     monkeypatch.setattr(reward_model, "bradley_terry", spy)
     train("reward_model", first.directory, total_steps=3, log_dir=str(tmp_path))
     assert gains == [1]
+
+
+# Turned red by: rewards on another scale than the KL coefficient's, taken from a run that was stopped; rewards that are
+# equal, multiplied by a million.
+def test_only_finished_reward_models_judge(train, tmp_path):
+    run = train("reward_model", total_steps=2, log_dir=str(tmp_path)).directory
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps(result | {"status": "interrupted"}))
+    with pytest.raises(UserError, match="is not finished, so its rewards are not yet scaled.*type: spinup resume"):
+        load_reward_model(run)
+    model = ScalarModel(Transformer(Shape(9, context=8, layers=1, width=8, heads=2, kv_heads=2, head_size=4, hidden=8)))
+    model.calibrate(torch.full((4,), 3.0))
+    assert (float(model.gain), float(model.bias)) == (1.0, -3.0)
 
 
 # Turned red by: a divergence on other prompts that is measured on the pair's own, because there is no other.

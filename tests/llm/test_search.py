@@ -83,6 +83,21 @@ def test_best_and_vote_differ(scripted):
 
 
 # Turned red by: a repair that counts as an attempt, or the checker's message in the tokens.
+# Turned red by: whole responses compared, of which no two are equal; a vote of responses without an answer.
+def test_a_vote_compares_final_answers(scripted):
+    task = make_task("steps")
+    problem = task.problems(1, np.random.default_rng(0), True)[0]
+    wrong = str((int(problem.answer) + 1) % 5)
+    shown = task.demonstration(problem, np.random.default_rng(0))
+    steps = shown[:shown.rindex(")") + 1] if ")" in shown else "(1)"
+    texts = ["", "", f"(1){wrong}", f"{steps}{problem.answer}", f"(12){problem.answer}"]
+    assert [task.answer_of(problem, text) for text in texts] == [None, None, wrong, problem.answer, problem.answer]
+    policy, _ = scripted(task, *texts)
+    voted = vote(policy, task, [problem], 5)["vote"]
+    assert voted.right.tolist() == [[False, False, False, False, task.rewards([problem], [texts[3]])[0] >= 1]]
+    assert voted.right.any()
+
+
 def test_repairs_are_compared_with_attempts(scripted):
     task, problem = make_task("proofs:turns=2"), Problem(CHAIN.statement, "", CHAIN)
     policy, _ = scripted(task, "e.?1N.b,c,d,e.", "b,c,d,e.", "e.?1N.e.", "b,c,d,e.")

@@ -311,8 +311,8 @@ def test_a_second_ctrl_c_does_not_wait(cli, stepped, monkeypatch, tmp_path):
 
 # Turned red by: a number that is not looked at, or that is put down to the learning rate.
 @pytest.mark.parametrize(("env", "what"), [
-    ("NaNReward-v0", "gave a reward of nan"), ("InfiniteReward-v0", "gave a reward of inf"),
-    ("NaNObservation-v0", "gave an observation with nan at index 0 of 3")])
+    ("NaNReward-v0", "returned a reward of nan"), ("InfiniteReward-v0", "returned a reward of inf"),
+    ("NaNObservation-v0", "returned an observation with nan at index 0 of 3")])
 def test_a_number_that_is_not_finite_stops_the_run_and_is_named(env, what, cli, tmp_path):
     done = cli("ppo", "--env", env, *TINY)
     assert done.code == 2 and done.err.startswith(f"spinup: {env} {what}, at step ")

@@ -241,7 +241,7 @@ def interrupted(config, resume=None):
 @pytest.mark.parametrize(("statement", "words"), [
     ("UPDATE alembic_version SET version_num = 'v0.9.0.a'", "has the format of another version of Optuna; install"),
     ("UPDATE study_user_attributes SET value_json = '[1]'", "study.db is damaged ('list' object"),
-    ("", "cannot be used as the storage of a study (database disk image is malformed); if you cannot mend this, ")])
+    ("", "cannot be used as the storage of a study (database disk image is malformed); if you cannot fix this, ")])
 @pytest.mark.parametrize("storage", [None, "other.db"])
 def test_a_damaged_file_is_a_sentence(cli, monkeypatch, statement, words, storage):
     monkeypatch.setattr(ppo, "train", interrupted)
@@ -285,7 +285,7 @@ def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE] * 2
     for _ in range(2):
         never = cli(*["never" if word == "x" else word for word in WORDS], "--epochs", 3, "3")
-        assert never.code == 2 and "fit no run; the last one: three epochs" in never.err
+        assert never.code == 2 and "in a row were invalid; the last error: three epochs" in never.err
     assert not trials(Path("runs", "never"))
 
 
@@ -305,7 +305,7 @@ def test_choices_that_fit_no_run_are_not_trials(cli, monkeypatch):
     done = cli(*shorter(WORDS), "--minibatches", "2", "3", "5", "--trials", 2)
     assert done.code == 0 and [trial.params["minibatches"] for trial in trials()] == ["2", "2"]
     never = cli(*["never" if word == "x" else word for word in WORDS], "--minibatches", "3", "5")
-    assert never.code == 2 and "fit no run; the last one: --minibatches" in never.err
+    assert never.code == 2 and "in a row were invalid; the last error: --minibatches" in never.err
 
 
 @pytest.mark.parametrize(("typed", "words"), [

@@ -131,7 +131,7 @@ def test_without_a_screen_a_window_is_refused_with_advice(policy):
 
 
 def test_a_renderer_that_fails_says_so_in_one_line_and_leaves_no_file(policy, tmp_path):
-    with pytest.raises(UserError, match=r"^Blind cannot be drawn here \(RuntimeError: no graphics card\); [^\n]*$"):
+    with pytest.raises(UserError, match=r"^Blind cannot be rendered here \(RuntimeError: no graphics card\); [^\n]*$"):
         watch(policy, Blind, gif=tmp_path / "a.gif")
     assert not list(tmp_path.iterdir())
 
@@ -144,8 +144,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(poli
 
 
 @pytest.mark.parametrize(("env", "advice"), [
-    (lambda: Painter(), "let the function given as env take render_mode"),
-    (lambda render_mode: Painter(), "cannot be drawn with render_mode='rgb_array'"),
+    (lambda: Painter(), "make the function given as env take render_mode"),
+    (lambda render_mode: Painter(), "cannot be rendered with render_mode='rgb_array'"),
     ("CartPole-v1", "choose the environment that it was trained in")])
 def test_an_environment_that_cannot_be_shown_is_refused(policy, tmp_path, env, advice):
     with pytest.raises(UserError, match=advice):

@@ -6,7 +6,7 @@ The most common answer in a group of responses replaces the label:
 
 If the most common answer is right, this is the true reward. If it is wrong, the policy learns the wrong answer.
 
-The paper learns from the prompts of the test, whose answers nobody gave: `vote,on=test:TASK`. The held-out accuracy is
+The paper trains on the prompts of the test set, without their answers: `vote,on=test:TASK`. The held-out accuracy is
 then that of prompts which the run has seen without their answers.
 """
 from collections import Counter

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import huber_loss
 
 import llm
-from llm.algos.dqn import Config, targets, value_losses
+from llm.algos.dqn import Config, targets, token_values, value_losses
 from llm.offline import StoredResponses
 from llm.policy.action_values import ActionValues, ValuePolicy
 from llm.policy.cache import Slots
@@ -55,6 +55,11 @@ def valued(body, seed=1, scale=1.0):
     return values
 
 
+def losses(q, v, target_q, ids, rewards, mask, cfg):
+    """Losses of tokens from all values of the vocabulary."""
+    return value_losses(token_values(q, v, target_q, ids, cfg), rewards, mask, cfg)
+
+
 def in_state(values, written):
     """Q and V after the tokens written, by the plainest way: everything is read again."""
     ids = torch.tensor([[0, *written]])
@@ -67,7 +72,7 @@ def test_the_conservative_term_is_the_log_probability_of_the_token():
     q, target = (torch.randn(3, 5, 7, generator=g) for _ in range(2))
     v, ids, mask = torch.randn(3, 5, generator=g), torch.randint(7, (3, 5), generator=g), torch.ones(3, 5)
     for kind in "greedy", "expectile":
-        none, some = (value_losses(q, v, target, ids, torch.ones(3), mask, Config(target=kind, cql_coef=c))[0]
+        none, some = (losses(q, v, target, ids, torch.ones(3), mask, Config(target=kind, cql_coef=c))[0]
                       for c in (0.0, 0.7))
         for b in range(3):
             for t in range(5):
@@ -88,9 +93,9 @@ def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(double):
     of, mask = torch.zeros(10, dtype=torch.long), torch.ones(10, 3)
     cfg = Config(double=double, gamma=0.9, **GREEDY)
     (q, v), (target_q, _) = (m.numbers(read(m.body, testbed.prompts, of, ids)) for m in (values, target))
-    at_once = value_losses(q, v, target_q, ids, rewards, mask, cfg)[0].mean()
+    at_once = losses(q, v, target_q, ids, rewards, mask, cfg)[0].mean()
 
-    env, losses = bed.TokenEnv(testbed), []
+    env, by_step = bed.TokenEnv(testbed), []
     for row in ids.tolist():
         obs, _ = env.reset()
         for token in row:
@@ -101,13 +106,23 @@ def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(double):
                                 if not terminated else [torch.zeros(1, 4)] * 2)
             y = td_target(torch.tensor([reward]), 0.9, torch.tensor([float(terminated)]),
                           greedy_value(after, chosen_by if double else None)).detach()
-            losses.append(huber_loss(in_state(values, written)[0][token][None], y))
+            by_step.append(huber_loss(in_state(values, written)[0][token][None], y))
             assert not truncated
-    expected = torch.autograd.grad(torch.stack(losses).mean(), list(values.parameters()), allow_unused=True)
+    expected = torch.autograd.grad(torch.stack(by_step).mean(), list(values.parameters()), allow_unused=True)
     found = torch.autograd.grad(at_once, list(values.parameters()), allow_unused=True)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
     assert max(float(x.abs().max()) for x in found) > 0.01
+
+
+# Turned red by: pieces of tokens that lose a gradient, or are put together in another order.
+def test_large_batches_in_pieces_have_the_same_gradient(beginner, monkeypatch):
+    progress = []
+    for chunk in 2**26, 50:
+        monkeypatch.setattr("llm.policy.score.CHUNK", chunk)
+        result = llm.dqn(**TINY | {"lr": 0.02, "warmup": 0}, model=beginner)
+        progress.append({name: result.progress[name] for name in ("loss", "grad_norm", "q", "cql_loss")})
+    assert progress[0] == {name: pytest.approx(x, rel=1e-4, nan_ok=True) for name, x in progress[1].items()}
 
 
 # A tool's token lies between the first and the second token of the policy; the third row is padding from the start.
@@ -127,10 +142,10 @@ def test_padding_changes_nothing_and_each_head_has_its_own_gradient():
     q, target_q = torch.randn(2, 3, 4, 5, generator=g)
     v, ids = torch.randn(3, 4, generator=g), torch.randint(5, (3, 4), generator=g)
     rewards, mask = torch.rand(3, generator=g), torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
-    each, stats = value_losses(q, v, target_q, ids, rewards, mask, Config())
+    each, stats = losses(q, v, target_q, ids, rewards, mask, Config())
     wide = [torch.cat([x, torch.full_like(x[:, :2], math.nan)], 1) for x in (q, v, target_q)]
     longer = [torch.cat([x, torch.zeros_like(x[:, :2])], 1) for x in (ids, mask)]
-    more, again = value_losses(*wide, longer[0], rewards, longer[1], Config())
+    more, again = losses(*wide, longer[0], rewards, longer[1], Config())
     counts = mask > 0
     torch.testing.assert_close(more[:, :4][counts], each[counts])
     for name in stats:
@@ -139,7 +154,7 @@ def test_padding_changes_nothing_and_each_head_has_its_own_gradient():
     q.requires_grad_()
     v.requires_grad_()
     cfg = Config(cql_coef=0.0, expectile=0.8)
-    of_q, of_v = torch.autograd.grad(value_losses(q, v, target_q, ids, rewards, mask, cfg)[0][counts].sum(), (q, v))
+    of_q, of_v = torch.autograd.grad(losses(q, v, target_q, ids, rewards, mask, cfg)[0][counts].sum(), (q, v))
     u = target_q.gather(-1, ids[..., None])[..., 0] - v.detach()
     torch.testing.assert_close(of_v[counts], (-2 * torch.where(u < 0, 0.2, 0.8) * u)[counts])
     taken = torch.zeros_like(q).scatter(-1, ids[..., None], 1.0) * mask[..., None]
@@ -197,8 +212,8 @@ def test_values_become_those_of_the_enumeration(name, table):
         optimizer.param_groups[0]["lr"] = 0.03 * (1 - i / 400)
         if i % 10 == 0:
             target = q.detach().clone()
-        each = value_losses(q[rows], v[rows][..., 0], target[rows], testbed.sequences, testbed.rewards,
-                            torch.ones(64, 3, dtype=torch.float64), cfg)[0]
+        each = losses(q[rows], v[rows][..., 0], target[rows], testbed.sequences, testbed.rewards,
+                      torch.ones(64, 3, dtype=torch.float64), cfg)[0]
         loss = 64 * (weight[:, None] * each).sum()
         optimizer.zero_grad()
         loss.backward()
@@ -354,7 +369,7 @@ def test_what_needs_one_model_is_refused_in_a_sentence(beginner, cli, tree):
                           (["llm", "dqn", "--data", "0"], "--data 0 is less than one response"),
                           (["llm", "dqn_online", "--data", "8"], "--data 8 is less than the 256 new responses"),
                           (["llm", "dqn", "--target", "max"], "--target must be one of expectile, greedy"),
-                          (["llm", "dqn", "--expectile", "1.5"], "--expectile must be from 0 to 1")):
+                          (["llm", "dqn", "--expectile", "1.5"], "--expectile must be from 0.01 to 0.99")):
         done = cli(*words)
         assert done.code == 2 and reason in done.err and "Traceback" not in done.err, words
     assert tree() == before

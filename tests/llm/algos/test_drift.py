@@ -280,8 +280,8 @@ def test_it_learns_from_the_same_data_as_rejection_sampling(guesser):
 
 def test_mistakes_are_answered_in_one_sentence(cli, guesser, tree):
     before = tree()
-    for words, said in ((["--samples", 1], "the weight of a response compares it with the others to its prompt, and "
-                                           "--samples 1 gives none; choose 2 or more"),
+    for words, said in ((["--samples", 1], "the weight of a response depends on the other responses to its prompt, "
+                                           "and --samples 1 gives none; choose 2 or more"),
                         (["--data", 100], "--data 100 is not a whole number of groups of --samples 16 responses; "
                                           "choose 96"),
                         (["--data", 4], "is not a whole number of groups of --samples 16 responses; choose 16"),
