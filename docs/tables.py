@@ -57,9 +57,9 @@ def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
     rows = ["| part | measured | value | goal | | GPU | commit |", "|---|---|---|---|---|---|---|"]
     for part in found:
         for line in part["lines"]:
-            value = "-" if line["value"] is None else f"{line['value']:,.4g}"
+            value = "-" if line["value"] is None else number(line["value"])
             least, met = ("", "") if line["goal"] is None else (
-                f"{line['goal']:,.4g}", "met" if line["met"] else "missed")
+                number(line["goal"]), "met" if line["met"] else "missed")
             rows.append(f"| {part['part']} | {line['what']} | {value} | {least} | {met} | {part['device']} | "
                         f"`{part['commit']}` |")
     return "\n".join(rows)

@@ -4,6 +4,7 @@ It runs the same commands as a user, then an evaluation. The initial policy of e
 `sft`; its seconds are counted separately. The final evaluation uses new held-out problems.
 """
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 from llm.tasks.make import make_task
 from spinup.bench.process import check_out, finish, in_turn, spinup
 from spinup.errors import UserError
+from spinup.registry import find
 from spinup.runs.files import read_json
-from spinup.runs.folders import finished
+from spinup.runs.folders import HOW, check_same, finished
 from spinup.runs.log import read_progress
+from spinup.runs.presets import configure
 from spinup.view.grid import safe
 
 MEASURE = "held_out_accuracy"
@@ -34,6 +37,12 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     if make_task(task).measure != MEASURE:
         raise UserError(f"--task {task} has no correct answers to count; choose another, such as reverse")
     name = safe(f"bench_llm_{method}_{task}")
+    config, _ = configure(find(f"llm {method}"), {"task": task, "threads": threads}, "auto")
+    for seed in seeds:
+        folder = log_dir / name / f"{name}_s{seed}"
+        if (folder / "config.json").exists():
+            check_same(folder, f"llm {method}", replace(config, seed=seed), HOW - {"threads"},
+                       "choose another --log-dir")
     runs = in_turn(lambda seed: one(method, task, seed, name, threads, log_dir), seeds, workers)
     for r in runs:
         print(f"seed {r['seed']}: {r['start']['held_out_accuracy']:.3f} -> {r['end']['held_out_accuracy']:.3f} "

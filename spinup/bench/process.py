@@ -16,6 +16,7 @@ from typing import Any
 from spinup import signals
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
+from spinup.machine import git_revision
 from spinup.runs.files import write_json
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -45,10 +46,11 @@ def check_out(out: Path | None, flag: str = "--out") -> None:
 
 
 def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
-    """Print the result as the last line, write it with more `details` to `out`, and return the exit code."""
+    """Print the result as the last line, write it with more `details` and the revision of the code to `out`, and return
+    the exit code."""
     print(json.dumps(result), flush=True)
     if out is not None:
-        write_json(out.absolute(), {**result, **details})
+        write_json(out.absolute(), {"git": git_revision(), **result, **details})
     return 0 if result["met"] else 1
 
 

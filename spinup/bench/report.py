@@ -92,7 +92,9 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, gr
     else:
         result = (f"The result of a run is {by_test}, in {', '.join(tested)}. Elsewhere it is {by_training}, "
                   "because not all runs there have been evaluated.")
-    left = f" Unfinished or repeated runs, which are left out: {others}." if others else ""
+    left = ""
+    if others:
+        left = f" Unfinished or repeated runs, and runs in which no episode ended, are left out: {others}."
     fair = "No run is selected by its result."
     if failed:
         counts = "; ".join(f"{which}: {n}" for which, n in Counter(failed).items())

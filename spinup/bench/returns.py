@@ -79,12 +79,14 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     peers = in_turn(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], against, log_dir / name),
                     (peer_seeds or seeds) if against else [], workers)
     about = read_run(log_dir / name / f"{name}_s{seeds[0]}")
+    revisions = [read_run(log_dir / name / f"{name}_s{seed}")["git"] for seed in seeds]
     goal = GOALS.get((algorithm, env), {}) if not asked.keys() - {"compile"} else {}
     words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
              *(["--against", against] if against else []),
              *(["--peer-seeds", *map(str, peer_seeds)] if peer_seeds else [])]
     result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
-                              "versions": about["versions"], "git": about["git"], **summary("", runs)}
+                              "versions": about["versions"], "git": ", ".join(sorted({str(r) for r in revisions})),
+                              **summary("", runs)}
     if peers:
         result["peer"] = summary(f"{REFERENCES[against]}: ", peers)
         goal = {"E100": result["peer"]["E100"]["mean"]}

@@ -1,6 +1,6 @@
 """Environment steps per second compared with a peer, including learning and logging.
 
-Both libraries train with the same settings, number of steps and number of threads, in turn (A B A B A B). Every run has
+Both libraries train with the same settings, number of steps and number of threads, in turn (A B B A A B). Every run has
 its own process, so neither library benefits from warm caches or suffers from full memory. Seconds are those of the
 training call, measured in that process. For both libraries, imports, making environments and building networks do not
 count. The result is the ratio of the two runs of a pair, because a slow minute of the machine affects both runs.
@@ -54,7 +54,7 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
     modules = {"spinup": "spinup.bench.speed", against: "spinup.bench.peers"}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in modules}
     for seed in range(1, rounds + 1):
-        for name, module in modules.items():
+        for name, module in [*modules.items()][::1 if seed % 2 else -1]:  # neither library is always the first
             runs[name].append(found := child(module, name, {**job, "seed": seed}, environment=environment))
             returned = "-" if found["return"] is None else f"{found['return']:.1f}"
             compiling = f", and {found['compile_seconds']:.1f} s of compilation" if found["compile_seconds"] else ""
@@ -152,13 +152,14 @@ def report(steps: int, seconds: float, whole_call: float, returns: list[float], 
 
     steps, seconds: of the whole training run, with compilation. before: the steps and seconds at the beginning that do
     not count. In the result, `seconds` and `steps_per_second` are of the part that counts, without compilation.
-    `whole_run_steps_per_second` is of the whole run. `whole_call_seconds` includes making environments and networks.
+    `whole_run_steps_per_second` is of the whole run, with compilation. `whole_call_seconds` includes making
+    environments and networks.
     """
     counted = seconds - before[1] - (0 if before[0] else compile_seconds)
     alone = {} if networks_alone_per_second is None else {"networks_alone_per_second": networks_alone_per_second}
     return {"steps": steps, "seconds": round(counted, 3), "steps_per_second": round((steps - before[0]) / counted, 1),
             "seconds_before": round(before[1], 3),
-            "whole_run_steps_per_second": round(steps / (seconds - compile_seconds), 1),
+            "whole_run_steps_per_second": round(steps / seconds, 1),
             "compile_seconds": round(compile_seconds, 2), "whole_call_seconds": round(whole_call, 3),
             "return": round(sum(returns) / len(returns), 2) if returns else None, "episodes": len(returns),
             "versions": versions, **alone}

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from csv import DictWriter
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from io import StringIO
 from itertools import count
 from multiprocessing import get_context
@@ -183,7 +184,10 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         algo, env, seed, steps = run
         name = safe(f"sb3_{algo}_{env}")
         directory = folder / name / f"{name}_s{seed}"
-        if not finished(directory) or read_run(directory).get("asked", steps) != steps:
+        about = read_run(directory) if finished(directory) else {}
+        installed = version("stable-baselines3")
+        if not about or about.get("asked", steps) != steps or about["versions"].get(
+                "stable-baselines3", installed) != installed:
             directory.mkdir(parents=True, exist_ok=True)
             for old in ("result.json", "progress.csv", EVALUATION):       # of a run with other steps
                 (directory / old).unlink(missing_ok=True)

@@ -180,8 +180,8 @@ def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
     ("classic", {"envs": ["CartPole-v0"]}, "the suite classic has no CartPole-v0. Did you mean 'CartPole-v1'"),
     ("classic", {"algos": ["pppo"]}, "there is no algorithm 'pppo'"),
     ("classic", {"algos": ["sac"], "envs": ["CartPole-v1"]}, "sac cannot train in CartPole-v1; leave out --algos"),
-    ("atari", {"against": "sb3"}, "Gymnasium with vector observations, and Pong.* is none; leave it out"),
-    ("explore", {"against": "sb3"}, "Gymnasium with vector observations, and .* is none; leave it out"),
+    ("atari", {"against": "sb3"}, "Gymnasium with vector observations, and Pong.* is not one; leave out --against"),
+    ("explore", {"against": "sb3"}, "Gymnasium with vector observations, and .* is not one; leave out --against"),
     ("llm", {"against": "sb3"}, "--against sb3 compares agents in environments; leave it out for llm")])
 def test_mistakes_are_found_before_any_run(name, given, message, tmp_path, monkeypatch):
     monkeypatch.setattr(Grid, "run", lambda *_: pytest.fail("a run was started"))

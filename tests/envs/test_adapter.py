@@ -288,7 +288,7 @@ def test_a_training_takes_them(tmp_path):
 
 def test_a_single_environment_is_asked_for_where_one_is_drawn():
     from spinup.envs.make import make_one
-    with pytest.raises(UserError, match="the function given as env returned a vector environment; make it return a gym"):
+    with pytest.raises(UserError, match="the function given as env returned a vector environment; make it return a"):
         make_one(counters)
     with pytest.raises(UserError, match="a single environment is needed here; give an id, or a function"):
         make_one(counters())

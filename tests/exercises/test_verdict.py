@@ -150,7 +150,7 @@ def test_that_no_gradient_should_be_there_is_said_only_where_it_is_so_in_all_cas
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
     function = exercise.function("f", [case(x=torch.tensor([x], requires_grad=True)) for x in (3.0, 0.5)])
     function.reference(lambda x: x.clamp(max=1.0))
-    with pytest.raises(Wrong, match=r"the gradient of f with respect to x is 1.0 at \[0\], but 0.0 was expected, for\n    x = "):
+    with pytest.raises(Wrong, match=r"gradient of f with respect to x is 1.0 at \[0\], but 0.0 was expected, for\n  "):
         function.check(lambda x: x + (x.clamp(max=1.0) - x).detach())
     with pytest.raises(Wrong, match="no gradient reaches x through f"):
         function.check(lambda x: x.detach().clamp(max=1.0))

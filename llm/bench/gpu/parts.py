@@ -25,6 +25,7 @@ from llm.bench.gpu import wheels
 from spinup.errors import UserError, nearest
 from spinup.machine import find_device, git_revision
 from spinup.parser import Parser, path_of
+from spinup.runs.display import number
 
 ROOT = wheels.ROOT
 FOLDER = ROOT / "docs" / "benchmarks" / "gpu"
@@ -71,11 +72,11 @@ def goal(what: str, value: float | None, least: float | None = None, source: str
 
 def in_words(line: dict[str, Any]) -> str:
     """Return such a line as text."""
-    value = "not measured" if line["value"] is None else f"{line['value']:,.4g}"
+    value = "not measured" if line["value"] is None else number(line["value"])
     if line["goal"] is None:
         return f"  {line['what']}: {value}"
     source = f" ({line['source']})" if line["source"] else ""
-    return f"  {line['what']}: {value}; goal {line['goal']:,.4g}{source} {'met' if line['met'] else 'missed'}"
+    return f"  {line['what']}: {value}; goal {number(line['goal'])}{source} {'met' if line['met'] else 'missed'}"
 
 
 def main(argv: list[str]) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from spinup.bench.process import check_out, finish, spinup
 from spinup.errors import UserError
 from spinup.registry import find
+from spinup.runs.display import number
 from spinup.runs.files import read_json, write_whole
 from spinup.runs.flags import from_flags
 from spinup.runs.folders import HOW, check_same, finished
@@ -109,7 +110,7 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
     for column in ("", "paper", "ours", "goal", ""):
         table.add_column(column, justify="left" if column in ("", "goal") else "right")
     for line in paper.lines:
-        table.add_row(line.what, line.paper, f"{line.ours:.4g}", line.goal,
+        table.add_row(line.what, line.paper, number(line.ours), line.goal,
                       ("met" if line.met else "missed") if line.goal else "")
     Console(width=160).print(table)
     with rc_context(STYLE):
