@@ -7,7 +7,7 @@ from llm.bench.pictures.names import picture_names
 from llm.models import KNOWN
 from llm.recipes.recipe import recipe_names
 from llm.tasks.names import task_names, wrapper_names
-from llm.tasks.verifier import ready_made
+from llm.tasks.user_reward import ready_made
 from spinup import registry
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser, check_input, path_of
@@ -73,7 +73,7 @@ def chat(argv: list[str]) -> int:
     add_device(parser)
     args = parser.parse(argv)
     check_input("spinup llm chat")
-    from llm.watch import chat
+    from llm.chat import chat
     return chat(args.directory, greedy=args.greedy, max_tokens=args.max_tokens, system=args.system,
                 device=args.device)
 
@@ -102,7 +102,7 @@ def held_out_parser(name: str, description: str, samples: int) -> Parser:
 def evaluate(argv: list[str]) -> int:
     given = vars(held_out_parser("eval", "Evaluate a policy on the held-out problems of a task: its training task, or "
                                          "another one.", 8).parse(argv))
-    from llm.watch import evaluate_on
+    from llm.evaluate import evaluate_on
     print(evaluate_on(given.pop("directory"), given.pop("task"), **given))
     return 0
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from spinup.errors import UserError
 from spinup.runs.display import kind_of
-from spinup.runs.folders import describe, read_run
+from spinup.runs.folders import describe
 from spinup.runs.log import read_progress
+from spinup.runs.records import read_run
 
 LITTLE_CONTRAST = 0.8   # share of groups with zero variance; above this, most samples are wasted
 CUT_OFF = 0.25          # share of responses that are cut off; above this, the policy mainly learns the length limit

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
 from llm import restore
-from llm import watch as reading
+from llm import watch as watching
 from llm.config import LanguageConfig
 from llm.duels import mover
+from llm.evaluate import evaluate as evaluation
 from llm.policy.load import load_unmerged, pretrained
 from llm.tasks.board_games import BoardGame
 from llm.warmup import check as check_start
@@ -46,7 +47,7 @@ def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None,
     check_drawn(stochastic)
     if gif:
         raise UserError("a language model has no frames to show; leave out --gif to read its responses")
-    reading.watch(directory, prompts=episodes, seed=seed, device=device)
+    watching.watch(directory, prompts=episodes, seed=seed, device=device)
 
 
 def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str,
@@ -56,7 +57,7 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
     check_drawn(stochastic)
     if best:
         raise UserError("a run of a language model keeps only its last policy; leave out --best")
-    return reading.evaluate(directory, problems=episodes, seed=seed, as_json=as_json, device=device)
+    return evaluation(directory, problems=episodes, seed=seed, as_json=as_json, device=device)
 
 
 def competitor(directory: Path) -> Callable[[Tensor | None], Callable[..., np.ndarray]]:
@@ -65,7 +66,7 @@ def competitor(directory: Path) -> Callable[[Tensor | None], Callable[..., np.nd
     Its argument are the weights of a past version, `[parameters]`, or None for the policy of the last checkpoint. Raise
     UserError if the task of the run is no game.
     """
-    folder, data, task = reading.open_run(directory)
+    folder, data, task = restore.open_run(directory)
     if not isinstance(task, BoardGame):
         raise UserError(f"{describe(folder)} was trained on {task.name}, which is not a two-player game; give a "
                         "self_play run")

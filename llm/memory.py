@@ -19,8 +19,9 @@ from spinup import errors
 from spinup.errors import UserError
 from spinup.machine import free_memory
 from spinup.runs import ranks
-from spinup.runs.config import Natural, checked
-from spinup.runs.folders import read_run
+from spinup.runs.config import Natural
+from spinup.runs.convert import checked
+from spinup.runs.records import read_run
 
 PIECE = 16              # first suggestion for --micro-batch
 SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even sizes split no pair; PPO: at most 8

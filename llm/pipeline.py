@@ -24,11 +24,12 @@ from llm.warmup import check as check_start
 from spinup.errors import UserError, check_names
 from spinup.machine import find_device
 from spinup.registry import find
-from spinup.runs.config import flag, settings_of
+from spinup.runs.config import settings_of
+from spinup.runs.convert import flag
 from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_logs, read_progress
 from spinup.runs.presets import configure, read_toml
-from spinup.view.grid import Job, check_job
+from spinup.view.jobs import Job, check_job
 
 SHAPE = ("layers", "width", "heads", "sft_accuracy")                    # settings of a stage without a given model
 

@@ -17,8 +17,8 @@ from llm.policy.policy import Turns, check_context, for_tokens, texts_of
 from llm.policy.tokenizer import Tokenizer, encode_words
 from llm.policy.transformer import Transformer
 from llm.tasks.episodes import opened, pieces
+from llm.tasks.parts import parts_of
 from llm.tasks.task import Problem, Sampled, Task, input_of
-from llm.tasks.verifier import parts_of
 
 
 @dataclass

@@ -27,9 +27,10 @@ from llm.policy.policy import LanguagePolicy, check_context
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, separated, solved
 from llm.samples import as_lines, true_rewards
-from llm.tasks.check import distinct, problems_of
+from llm.tasks.check import problems_of
+from llm.tasks.held_out import EVALUATION, distinct
+from llm.tasks.parts import same_parts
 from llm.tasks.task import Problem, Task, longest_prompt, speech, stateful
-from llm.tasks.verifier import same_parts
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.machine import check_same_device, cores
@@ -42,7 +43,6 @@ from spinup.runs.training import Training
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # folder name of an initial policy, as in `find_start`
 WIDE = 128              # from this width on, a second thread saves time
 TOKENIZER = "tokenizer"                         # folder of Hugging Face's tokenizer in the run folder
-EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
 
 
 class Run(Training):
@@ -194,9 +194,8 @@ class Run(Training):
     def keep(self, **parts: Any) -> None:
         super().keep(**distributed(self, parts), **stateful(self.task))
 
-    def _make_directory(self) -> None:
-        super()._make_directory()
-        if self.pretrained and not self.resumed:                          # the folder must be complete
+    def prepare_folder(self) -> None:
+        if self.pretrained:
             self.tokenizer.save(self.directory / TOKENIZER)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:

@@ -20,13 +20,12 @@ from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.restore import load
 from llm.rollout import Batch, sample
-from llm.run import EVALUATION
-from llm.tasks.check import distinct, problems_of
+from llm.tasks.check import problems_of
+from llm.tasks.held_out import EVALUATION, distinct
 from llm.tasks.make import make_task
+from llm.tasks.parts import is_right
 from llm.tasks.task import Problem, Task
-from llm.tasks.verifier import is_right
 from spinup.errors import UserError
-from spinup.machine import find_device
 from spinup.runs.folders import describe
 
 ROWS = 2048             # responses sampled at a time
@@ -72,7 +71,7 @@ def search(directory: str | Path, given: str | Task, *, how: str = "best", sampl
     """
     if how not in WAYS:
         raise UserError(f"there is no search {how!r}; choose {', '.join(WAYS)}")
-    task, trained = make_task(given, reward), load(directory, str(find_device(device, True)))
+    task, trained = make_task(given, reward), load(directory, device)
     if needed := fault(how, task):
         raise UserError(f"the search {how} needs {needed}; choose another task, or --how best")
     if isinstance(trained, RewardModel):

@@ -23,8 +23,9 @@ from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs import ranks
 from spinup.runs.config import settings_of
-from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
+from spinup.runs.folders import check_writable, describe, free_directory
 from spinup.runs.presets import choose_preset
+from spinup.runs.records import config_to_json, finished, read_result
 
 COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
 # Settings that do not change the result of SFT.

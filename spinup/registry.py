@@ -21,6 +21,7 @@ from typing import Any
 
 from spinup.about import KINDS, read
 from spinup.errors import UserError, nearest
+from spinup.modules import inside, source
 
 # The first word of a command, "" for none -> the package with `algos` and `family.py`, which loads, shows and evaluates
 # its runs.
@@ -177,22 +178,6 @@ def why_none(module: str) -> str:
     return f"the file of {module} must have `class Config` and `def train`"
 
 
-def source(module: str) -> Path | None:
-    """Return the Python file of a module, given by its full name, or None. Packages above it are not imported, because
-    they may be broken or unrelated."""
-    first, *rest = module.split(".")
-    try:
-        spec = find_spec(first)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    folders = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
-    files = [file for folder in folders for file in (folder / "__init__.py", Path(f"{folder}.py"))]
-    return next((file for file in (files if rest else [Path(spec.origin or "")])
-                 if file.suffix == ".py" and file.is_file()), None)
-
-
 def by_module(module: str, name: str, family: str) -> Algorithm | None:
     """Return the algorithm in the module with this full name, found without importing it; None if there is none."""
     path = source(module) if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module) else None
@@ -256,15 +241,6 @@ def look_up(name: str, run: Path | None = None) -> Algorithm | None:
         there = ", ".join(f"{module}:{known}" for known in algorithm.variants)
         raise UserError(f"there is no variant {variant!r} of {module}; type {there or module}")
     return Algorithm(name, family, module, algorithm.path, variant)
-
-
-def inside(path: Path, run: Path) -> bool:
-    """Return whether a file is in the run's experiment folder, or in the parent of that folder if the parent is below
-    the current folder."""
-    experiment = run.resolve().parent
-    runs, here = experiment.parent, Path.cwd()
-    held = [experiment, *([runs] if here in runs.parents else [])]
-    return any(folder in path.resolve().parents for folder in held)
 
 
 def family(algorithm: Algorithm) -> ModuleType:

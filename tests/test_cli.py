@@ -23,7 +23,8 @@ from spinup.cli import COMMANDS
 from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.config import comments, flag
+from spinup.runs.config import comments
+from spinup.runs.convert import flag
 from spinup.runs.training import Training
 from spinup.runs.trust import check_modules
 

@@ -17,11 +17,11 @@ ROOT = Path(spinup.__file__).parents[1]
 FILES = sorted(p for package in ("spinup", "llm") for p in (ROOT / package).rglob("*.py"))
 ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).values() if not a.variant}
 BY_MODULE = {a.module: a for a in ALGORITHMS.values()}
-# What the files of a part may import of ours. The ground: registry, errors, machine, parser, signals.
-GROUND = {"errors", "machine", "parser", "registry", "signals"}
+# What the files of a part may import of ours. The ground: registry, modules, errors, machine, parser, signals.
+GROUND = {"errors", "machine", "modules", "parser", "registry", "signals"}
 ARROWS = {
     "errors": set(), "signals": set(), "machine": {"errors"}, "parser": {"errors"}, "about": {"errors"},
-    "registry": {"about", "errors"},
+    "modules": set(), "registry": {"about", "errors", "modules"},
     "core": {"core"},
     "envs": {"core", "envs", "errors", "signals"},
     "runs": {"core", "data", "envs", "runs", *GROUND},
@@ -87,6 +87,30 @@ def ours(path: Path) -> list[tuple[str, str]]:
 def file_of(module: str) -> str:
     """The module whose file an import reads: that of a package is its `__init__`."""
     return f"{module}.__init__" if (ROOT / module.replace(".", "/")).is_dir() else module
+
+
+def names_in(module: str) -> set[str]:
+    """The names that a module defines or imports at its top, also under conditions."""
+    found: set[str] = set()
+    for node in tree(ROOT / f"{module.replace('.', '/')}.py").body:
+        for inner in ast.walk(node) if isinstance(node, ast.If | ast.Try) else [node]:
+            if isinstance(inner, ast.FunctionDef | ast.ClassDef):
+                found.add(inner.name)
+            elif isinstance(inner, ast.Import | ast.ImportFrom):
+                found |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
+            elif isinstance(inner, ast.Assign | ast.AnnAssign):
+                targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
+                found |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return found
+
+
+# Turned red by: a name that a module no longer has, imported in a function that no test calls.
+@each_file
+def test_every_imported_name_exists(path):
+    for module, name in ours(path):
+        file = file_of(module)
+        if name and "__getattr__" not in names_in(file):
+            assert name in names_in(file), f"{module} has no {name}"
 
 
 # Turned red by: `import spinup.runs.run` in core or envs, inside of a function too; `from spinup import envs` likewise;

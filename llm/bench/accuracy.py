@@ -15,10 +15,11 @@ from spinup.bench.process import check_out, finish, in_turn, spinup
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.files import read_json
-from spinup.runs.folders import HOW, check_same, finished
+from spinup.runs.folders import safe
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
-from spinup.view.grid import safe
+from spinup.runs.records import finished
+from spinup.runs.resuming import HOW, check_same
 
 MEASURE = "held_out_accuracy"
 PROBLEMS = 1000         # problems of the final evaluation, with eight responses each

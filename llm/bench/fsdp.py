@@ -34,9 +34,10 @@ from spinup.bench.process import ONE_THREAD, answer, check_out, child, finish
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
+from spinup.machine import git_revision
 from spinup.runs import ranks
 from spinup.runs.files import read_json, write_json
-from spinup.runs.folders import git_revision, versions
+from spinup.runs.records import versions
 from spinup.runs.workers import Workers
 
 SETTINGS = {"model": "smollm2", "task": "sentence", "prompts": 4, "samples": 4, "max_tokens": 24, "micro_batch": 2,

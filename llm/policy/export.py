@@ -12,7 +12,8 @@ from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.runs.files import disk_errors, write_json
-from spinup.runs.folders import describe, read_run, writable
+from spinup.runs.folders import describe, writable
+from spinup.runs.records import read_run
 
 WRITER = "spinup llm export"            # in config.json of an export, so that it may be replaced later
 

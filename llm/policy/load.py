@@ -27,7 +27,8 @@ from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.machine import check_compile, find_device
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import describe, find_run, read_result, read_run
+from spinup.runs.folders import describe, find_run
+from spinup.runs.records import read_result, read_run
 from spinup.runs.values import FAULTS, load_weights, reading
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llm.evaluate import evaluate_on
 from llm.recipes.recipe import JUDGE, REWARD, Recipe
 from llm.restore import load
-from llm.watch import evaluate_on
 from spinup.errors import UserError
 from spinup.runs.curve import COLOURS, STYLE, render
 from spinup.runs.display import short

@@ -60,13 +60,6 @@ def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = Fa
     return list(found)
 
 
-def distinct(problems: list[Any]) -> list[Any]:
-    """Return these problems without duplicates, which occur if a task has few held-out problems."""
-    def key(p: Any) -> tuple[str, ...]:
-        return p.prompt, getattr(p, "answer", ""), repr(getattr(p, "data", None)), repr(getattr(p, "messages", None))
-    return list({key(p): p for p in problems}.values())
-
-
 def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:
     """Return the teacher's response to a problem. Raise UserError if it is not a text."""
     name = f"`demonstration` of the task {task.name}"

@@ -19,10 +19,11 @@ from llm.tasks.pairs import PairTask, holds_pairs
 from llm.tasks.source import import_file, named_in
 from llm.tasks.task import REQUIRED, Problem, Task, Wrapped, input_of
 from llm.tasks.user import UserTask
-from llm.tasks.verifier import Reward, Verifier, as_reward
+from llm.tasks.user_reward import as_reward
+from llm.tasks.verifier import Reward, Verifier
 from llm.tasks.wrappers.wrapper import Wrapper
 from spinup.errors import UserError, check_names, nearest
-from spinup.runs.config import parse
+from spinup.runs.convert import parse
 
 # A class of the user: package.module:Class or file.py:Class, then a colon and its options.
 OWN = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.\w+)*):(?P<cls>[A-Za-z_]\w*)(?::(?P<options>.*))?")

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any, get_type_hints
 
 from spinup.errors import UserError
-from spinup.runs.config import checked, flag
+from spinup.runs.convert import checked, flag
 
 
 def check_options(task: Any, kind: str = "task") -> None:

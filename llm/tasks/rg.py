@@ -9,7 +9,8 @@ import numpy as np
 from llm.tasks.options import option
 from llm.tasks.task import Problem, Task, is_held_out
 from spinup.errors import UserError, check_names, nearest
-from spinup.runs.config import Count, parse
+from spinup.runs.config import Count
+from spinup.runs.convert import parse
 
 ASK = "Provide your answer between <answer> and </answer> tags."
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)

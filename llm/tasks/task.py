@@ -10,7 +10,7 @@ import numpy as np
 from llm.policy.tokenizer import Messages, Tokenizer
 from llm.tasks.check import problems_of
 from llm.tasks.episodes import Episode, played
-from llm.tasks.verifier import Score, scored
+from llm.tasks.parts import Score, scored
 
 HELD_OUT = 10           # one of this many prompts is held out: never trained on
 

@@ -11,7 +11,8 @@ import numpy as np
 from llm.faults import SHORT
 from llm.tasks.conversation import SURROGATE, fault_of_turns, split_turns, text_of
 from llm.tasks.task import Problem, Task, is_held_out, key_of
-from llm.tasks.verifier import Reward, as_reward
+from llm.tasks.user_reward import as_reward
+from llm.tasks.verifier import Reward
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "..."}'

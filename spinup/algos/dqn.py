@@ -32,7 +32,7 @@ from torch.nn.functional import huber_loss
 from spinup.core.critics import QNetwork
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
-from spinup.core.replay import Priorities
+from spinup.core.priorities import Priorities
 from spinup.envs.spaces import number_of_actions, observation_view
 from spinup.runs.config import AtariConfig, Count, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay

@@ -43,7 +43,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import NatureConvolutions
 from spinup.core.optim import Latest, polyak
-from spinup.core.replay import Priorities
+from spinup.core.priorities import Priorities
 from spinup.envs.spaces import number_of_actions, observation_view
 from spinup.errors import UserError
 from spinup.runs.config import AtariConfig, Count, Positive, Range, ReplayConfig, Unit, Widths

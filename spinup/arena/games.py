@@ -7,7 +7,8 @@ from spinup.envs.games import Game
 from spinup.envs.worlds.boards import BOARDS
 from spinup.envs.zoo import ZooGame, find_zoo_id
 from spinup.errors import UserError, nearest
-from spinup.runs.folders import describe, read_run
+from spinup.runs.folders import describe
+from spinup.runs.records import read_run
 
 LEARNED_IN = {"tictactoe": "TicTacToe-v0", "connect_four": "ConnectFour-v0"}            # environments with these games
 

@@ -19,7 +19,8 @@ from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
 from spinup.registry import family, find
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import find_run, read_run
+from spinup.runs.folders import find_run
+from spinup.runs.records import read_run
 
 FORFEIT = -1            # the move of a player that returns no move: it loses the game
 ILLEGAL = "chose an illegal move"

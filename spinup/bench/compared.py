@@ -12,7 +12,8 @@ from spinup.errors import UserError
 from spinup.registry import FAMILIES, algorithms, find
 from spinup.runs.curve import Curves
 from spinup.runs.display import short
-from spinup.runs.folders import HOW, read_result, read_run
+from spinup.runs.records import read_result, read_run
+from spinup.runs.resuming import HOW
 from spinup.view.plots import find_curves
 
 SOLVED = 0.9            # normalised score of `steps_to`

@@ -23,9 +23,10 @@ from spinup.bench.passes import networks_alone
 from spinup.bench.process import work
 from spinup.bench.speed import report
 from spinup.bench.tasks import counted_from, is_atari
-from spinup.envs.make import find_id, quiet_mujoco
+from spinup.envs.ids import find_id
+from spinup.envs.make import quiet_mujoco
 from spinup.machine import peak_memory
-from spinup.runs.folders import versions
+from spinup.runs.records import versions
 from spinup.runs.training import Training
 
 Settings = dict[str, Any]

@@ -9,15 +9,17 @@ import numpy as np
 from spinup.bench.against import REFERENCES, check_peer, zoo
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, spinup
 from spinup.bench.suite import EVALUATION, read_evaluation, write_evaluation
-from spinup.envs.make import full_id
+from spinup.envs.ids import full_id
 from spinup.errors import UserError, check_names
 from spinup.registry import find
-from spinup.runs.config import flag, settings_of
+from spinup.runs.config import settings_of
+from spinup.runs.convert import flag
 from spinup.runs.files import read_json, write_json
-from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
+from spinup.runs.folders import safe
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
-from spinup.view.grid import safe
+from spinup.runs.records import finished, read_result, read_run
+from spinup.runs.resuming import HOW, check_same
 from spinup.view.statistics import difference_interval, in_words, interval
 
 # (algorithm, environment) -> {measure: promised mean over seeds}

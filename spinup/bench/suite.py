@@ -27,10 +27,12 @@ from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
 from spinup.runs.config import RunConfig
 from spinup.runs.display import tell_progress
 from spinup.runs.files import read_json, write_json, write_whole
-from spinup.runs.folders import check_writable, describe, finished, lock, read_result, read_run
+from spinup.runs.folders import check_writable, describe, lock, safe
 from spinup.runs.presets import configure
 from spinup.runs.public import advised
-from spinup.view.grid import Grid, Job, check_job, safe
+from spinup.runs.records import finished, read_result, read_run
+from spinup.view.grid import Grid
+from spinup.view.jobs import Job, check_job
 
 EVALUATION = "evaluation.json"                              # of a run's final policy, beside its result.json
 EPISODES = 100          # of an evaluation; held-out problems of a language model

@@ -15,7 +15,7 @@ from typing import Any
 
 from spinup import registry
 from spinup.bench.process import answer, check_out, child, finish
-from spinup.envs.make import full_id
+from spinup.envs.ids import full_id
 from spinup.envs.vector import VectorEnv
 from spinup.registry import find
 from spinup.runs.presets import configure

@@ -12,7 +12,8 @@ Compete in two-player games:
 
 
 def arena(argv: list[str]) -> int:
-    from spinup.runs.config import Size, parse
+    from spinup.runs.config import Size
+    from spinup.runs.convert import parse
     from spinup.runs.flags import positive, whole
     parser = Parser("spinup arena", "Hold a tournament in a two-player game. It gives ratings with 95 % confidence "
                                     "intervals as a table, a plot and a web page. Scripted players take part. Type the "

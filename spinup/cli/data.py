@@ -11,7 +11,8 @@ Offline data:
 
 
 def record(argv: list[str]) -> int:
-    from spinup.runs.config import Range, parse
+    from spinup.runs.config import Range
+    from spinup.runs.convert import parse
     from spinup.runs.flags import Distinct, whole
     share = Annotated[float, Range(0, 1)]
     parser = Parser("spinup record", "Record a dataset of whole episodes, for algorithms that learn offline. The "

@@ -62,7 +62,7 @@ def envs(argv: list[str]) -> int:
     parser.add_argument("--grep", default="", metavar="WORD", help="only ids that contain this word, in upper or lower "
                                                                    "case")
     word = parser.parse(argv).grep
-    from spinup.envs.make import OURS, registered
+    from spinup.envs.ids import OURS, registered
     ids = sorted((i for i in registered() if word.lower() in i.lower()), key=lambda i: i not in OURS)
     if not ids:
         raise UserError(f"no environment has {word!r} in its id.{nearest(word, registered())} `spinup envs` lists "

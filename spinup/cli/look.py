@@ -64,7 +64,8 @@ def plot(argv: list[str]) -> int:
 
 def find_family(directory: Path) -> tuple[Any, Path]:
     """Return the family of the run in a folder, and the folder of that run."""
-    from spinup.runs.folders import find_run, read_run
+    from spinup.runs.folders import find_run
+    from spinup.runs.records import read_run
     folder = find_run(directory)
     return registry.family(registry.find(read_run(folder)["algorithm"], run=folder)), folder
 

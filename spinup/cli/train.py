@@ -34,7 +34,8 @@ def resume(argv: list[str]) -> int:
                         help="steps of the whole run, including those already done. [unchanged]")
     args = parser.parse(argv)
     from spinup.runs.display import quoted
-    from spinup.runs.folders import config_from_json, describe, find_run, read_result, read_run
+    from spinup.runs.folders import describe, find_run
+    from spinup.runs.records import config_from_json, read_result, read_run
     directory = find_run(args.directory)
     done, data = read_result(directory), read_run(directory)
     where = describe(directory)

@@ -192,3 +192,14 @@ def generator(seed: int) -> np.random.Generator:
 def copy_seeds(seed: int, num_envs: int) -> list[int]:
     """Return a 32-bit seed for each copy, made from (seed, i). With seed + i, different runs would share episodes."""
     return [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(num_envs)]
+
+
+def all_measures() -> dict[str, str]:
+    """Return the columns that environments add to `progress.csv`, with their meanings, for all imported classes."""
+    found: dict[str, str] = {}
+    classes = [VectorEnv]
+    while classes:
+        kind = classes.pop()
+        found |= kind.MEASURES
+        classes += kind.__subclasses__()
+    return dict(sorted(found.items()))

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
-from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
-from spinup.errors import UserError, nearest
+from spinup.errors import UserError
 from spinup.registry import Algorithm, own_name
+from spinup.runs.convert import LARGEST, checked, flag
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,6 @@ class Range:
         return f"{above} and at most {high}" if self.open_low else f"from {low} to {high}"
 
 
-HUGE = 1e30                                                               # of a setting; fp32 ends at 3e38
-LARGEST = 2**63                                                           # torch's whole numbers have 64 bits
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
 Threads = Annotated[int, Range(0, 256)]                                   # torch crashes with too many threads
@@ -53,7 +51,6 @@ Entropy = Annotated[float, Range(-10, 0.69)]   # in nats per dimension of that r
 Episodes = Annotated[int, Range(0, 100_000)]
 Frames = Annotated[int, Range(1, 1000)]
 Widths = tuple[Size, ...]
-TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 INTERNAL = {"internal": True}            # metadata of a field that is not a setting: no flag, not in config.json
 Row = dict[str, float | int]
 
@@ -130,7 +127,7 @@ class BaseConfig(RunConfig):
     @classmethod
     def full_subject(cls, value: Any) -> Any:
         """Return the full id: CartPole becomes CartPole-v1. UserError, with the nearest id, if there is none."""
-        from spinup.envs.make import find_id  # not at the top: `spinup plot` does not need to import Gymnasium
+        from spinup.envs.ids import find_id  # not at the top: `spinup plot` does not need to import Gymnasium
         return find_id(value) if isinstance(value, str) else value
 
     @property
@@ -203,77 +200,6 @@ def check_minibatches(cfg: Any) -> None:
     if cfg.total_steps < batch:
         raise UserError(f"--total-steps {cfg.total_steps} is less than one batch of {batch} steps; choose at "
                         f"least {batch}, or a smaller --rollout-steps")
-
-
-def checked(name: str, hint: Any, value: Any) -> Any:
-    """Return `value` with the type `hint`; an int becomes a float if `hint` is float. UserError if it does not fit."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        value = checked(name, args[0], value)
-        for limit in args[1:]:
-            if not limit.holds(value):
-                raise UserError(f"{flag(name)} must be {limit}, not {value}")
-        return value
-    if origin is Literal:
-        if value not in args:
-            words = [str(a) for a in args]
-            near = nearest(str(value), words)
-            raise UserError(f"{flag(name)} must be one of {', '.join(words)}, not {value!r}.{near}")
-        return value
-    if origin in (Union, UnionType):
-        if value is None and type(None) in args:
-            return None
-        if object in args or (Callable in args and (callable(value) or hasattr(value, "num_envs"))):
-            return value                                                  # the last: a vector environment
-        return checked(name, next(a for a in args if a is not type(None)), value)
-    if origin is tuple:
-        if not isinstance(value, list | tuple) or not value:
-            raise UserError(f"{flag(name)} must be numbers such as 64,64, not {value!r}")
-        return tuple(checked(name, args[0], v) for v in value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value) if abs(value) < 2**1023 else checked(name, hint, math.inf)
-    if hint is int and isinstance(value, int | float) and abs(value) >= LARGEST:
-        raise UserError(f"{flag(name)} must be below 2^63, which is 9.2e18; choose a smaller number")
-    if hint is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        kind = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, str(hint))
-        raise UserError(f"{flag(name)} must be {kind}, not {value!r}")
-    if hint is float and not math.isfinite(value):
-        raise UserError(f"{flag(name)} must be a finite number, not {value}")
-    if hint is float and abs(value) > HUGE:
-        raise UserError(f"{flag(name)} must be from {-HUGE:g} to {HUGE:g}, not {value:g}")
-    return value
-
-
-def parse(name: str, hint: Any, text: str) -> Any:
-    """Convert `text`, from the command line, to a value of type `hint`. UserError if that is impossible.
-
-    1e6 and 100_000 are whole numbers, 64,64 is a tuple, none is None, and yes, on and 1 are true.
-    """
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return checked(name, hint, parse(name, args[0], text))
-    if origin in (Union, UnionType):
-        if type(None) in args and text.lower() == "none":
-            return None
-        return parse(name, next(a for a in args if a is not type(None)), text)
-    if origin is tuple:
-        parts = text.strip().strip("()[]").removesuffix(",").split(",")
-        return tuple(parse(name, args[0], part) for part in parts) if text.strip("()[], ") else ()
-    if hint in (int, float):
-        try:
-            number = int(text) if re.fullmatch(r"[+-]?[\d_]{1,300}", text.strip()) else float(text)
-        except ValueError:
-            kind = "a whole number" if hint is int else "a number"
-            raise UserError(f"{flag(name)} must be {kind}, not {text[:40]!r}") from None
-        return checked(name, hint, number)
-    return checked(name, hint, TRUTH.get(text.lower(), text) if hint is bool else text)
-
-
-def flag(name: str) -> str:
-    """Return the command-line flag of a field."""
-    return "--" + name.replace("_", "-")
 
 
 def settings_of(config: type[RunConfig] | RunConfig) -> list[str]:

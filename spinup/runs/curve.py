@@ -11,8 +11,8 @@ import numpy as np
 from spinup.errors import UserError
 from spinup.runs.display import short
 from spinup.runs.files import write_whole
-from spinup.runs.folders import read_run
 from spinup.runs.log import read_progress
+from spinup.runs.records import read_run
 
 if TYPE_CHECKING:                                            # imported only for drawing, because it takes 0.3 s
     from matplotlib.axes import Axes

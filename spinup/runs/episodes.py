@@ -6,7 +6,8 @@ from gymnasium import Space
 
 from spinup.envs import make
 from spinup.envs.atari import protocol
-from spinup.envs.make import OURS, EnvSource, find_id
+from spinup.envs.ids import OURS, find_id
+from spinup.envs.make import EnvSource
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError, source_name

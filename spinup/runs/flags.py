@@ -12,7 +12,8 @@ from spinup.errors import UserError
 from spinup.parser import Parser
 from spinup.registry import Algorithm
 from spinup.runs import plugin
-from spinup.runs.config import Positive, Processes, Range, comments, flag, parse, types_of
+from spinup.runs.config import Positive, Processes, Range, comments, types_of
+from spinup.runs.convert import flag, parse
 from spinup.runs.display import say
 from spinup.runs.presets import configure, default_in_words
 from spinup.runs.public import advised

@@ -24,6 +24,9 @@ class Hooks:
         """Entries of `config.json` in addition to the settings."""
         return {}
 
+    def prepare_folder(self) -> None:
+        """Write the files that the folder of a new run must hold from the beginning."""
+
     def announce(self) -> None:
         """Print notes for the user before the first update."""
 

@@ -15,11 +15,12 @@ from spinup.envs.memory import Memory
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError, source_name
-from spinup.runs.config import INTERNAL, AtariConfig, BaseConfig, Count, Range, Size, Threads, checked, flag
+from spinup.runs.config import INTERNAL, AtariConfig, BaseConfig, Count, Range, Size, Threads
+from spinup.runs.convert import checked, flag
 from spinup.runs.diagnose import diagnose
 from spinup.runs.display import number
 from spinup.runs.episodes import play_episodes
-from spinup.runs.folders import check_dataset
+from spinup.runs.resuming import check_dataset
 from spinup.runs.run import Run, make_env
 
 Tests = Annotated[int, Range(0, 100)]

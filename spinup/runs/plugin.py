@@ -6,7 +6,8 @@ from typing import Any
 
 from spinup.errors import UserError, check_names
 from spinup.registry import Algorithm, find
-from spinup.runs.config import RunConfig, checked, types_of
+from spinup.runs.config import RunConfig, types_of
+from spinup.runs.convert import checked
 
 # Family -> the base class of its Configs, and the required functions with their arguments; resume is optional.
 BASES = {"": "spinup.runs.config.BaseConfig", "llm": "llm.config.LanguageConfig"}

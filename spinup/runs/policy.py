@@ -10,7 +10,8 @@ from torch import nn
 
 from spinup.envs.spaces import observation_view, to_native
 from spinup.errors import UserError
-from spinup.runs.folders import find_run, read_run
+from spinup.runs.folders import find_run
+from spinup.runs.records import read_run
 from spinup.runs.shelf import policy_state
 from spinup.runs.values import FAULTS, load_weights
 

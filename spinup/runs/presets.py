@@ -11,7 +11,8 @@ from typing import Any
 
 from spinup.errors import UserError, check_names, nearest, unreadable
 from spinup.registry import Algorithm, family
-from spinup.runs.config import RunConfig, checked, flag, settings_of, types_of
+from spinup.runs.config import RunConfig, settings_of, types_of
+from spinup.runs.convert import checked, flag
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",

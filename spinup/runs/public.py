@@ -11,8 +11,9 @@ from spinup.errors import ActionsError, UserError, check_names, out_of_memory
 from spinup.registry import Algorithm, family, find, serving
 from spinup.runs import plugin
 from spinup.runs.config import comments, settings_of
-from spinup.runs.folders import find_run, read_run
+from spinup.runs.folders import find_run
 from spinup.runs.presets import configure, default_in_words
+from spinup.runs.records import read_run
 
 INTERNAL = ("on_row",)  # arguments that are not settings
 

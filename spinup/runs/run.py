@@ -1,6 +1,8 @@
 """Training run on environments: it makes rows from episodes and saves the state of the environments."""
 import math
+import time
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -10,6 +12,7 @@ import gymnasium
 import numpy as np
 from torch import nn
 
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
 from spinup.envs.look import look
@@ -18,7 +21,7 @@ from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError, source_name
-from spinup.machine import cores, find_device
+from spinup.machine import check_compile, cores, find_device
 from spinup.runs import ranks
 from spinup.runs.best import Best
 from spinup.runs.config import BaseConfig
@@ -49,7 +52,7 @@ def make_env(cfg: BaseConfig, num_envs: int | None = None, seed: int | None = No
 
 
 class Run(Training):
-    """Training run of an agent in `env`; see `Training`.
+    """Training run of an agent in `env`; see `Training`. UserError if `--compile` finds no compiler.
 
     whole_episodes: each update plays complete episodes from seeded initial states, so `env` keeps no state between
     updates.
@@ -59,8 +62,11 @@ class Run(Training):
                  whole_episodes: bool = False):
         images = len(observation_view(env.observation_space)[0]) == 3
         wide = images or max(getattr(config, "hidden", (0,))) >= WIDE
+        if config.compile:
+            check_compile()
         super().__init__(config, source_name(config.env), find_device(config.device, images),
-                         min(2, cores()) if wide else 1, resume, config.compile)
+                         min(2, cores()) if wide else 1, resume)
+        self.compiling = config.compile                                   # until the first gradient step
         self.env, self.whole_episodes = env, whole_episodes
         if not self.leads:                                                # else the ranks would explore alike
             self.rng = np.random.default_rng(ranks.own_seed(config.seed))
@@ -80,6 +86,18 @@ class Run(Training):
         UserError if the weights do not fit.
         """
         return initial(policy.to(self.device), self.config.init if self.state is None else "")
+
+    def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
+        for update in super().updates(total, steps_each):
+            began, before = time.perf_counter(), self._gradient_steps()
+            yield update
+            if self.compiling and self._gradient_steps() > before:
+                self.compiling = False
+                self.display.say("compiled; the first update, with compilation, took "
+                                 f"{time.perf_counter() - began:.1f} s")
+
+    def _gradient_steps(self) -> int:
+        return sum(part.steps for part in self.parts.values() if isinstance(part, FlatAdam))
 
     def keep(self, **parts: Any) -> None:
         """Keep parts for the checkpoint. A part called `replay` has its own files; only its counters are in the

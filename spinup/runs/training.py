@@ -11,19 +11,19 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
-from spinup.machine import check_compile, generator_of, git_revision, peak_memory, restore_generator
+from spinup.machine import generator_of, git_revision, peak_memory, restore_generator
 from spinup.registry import find
-from spinup.runs import folders, ranks
+from spinup.runs import folders, ranks, records
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, ending, quoted
 from spinup.runs.files import disk_error, why, write_json
-from spinup.runs.folders import check_writable, config_to_json, describe, find_run
+from spinup.runs.folders import check_writable, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, Silent, check_logs
+from spinup.runs.records import config_to_json
 from spinup.runs.resuming import state_to_resume
 from spinup.runs.trust import check_modules
 from spinup.runs.values import FAULTS, diverged, finite, restore, weights
@@ -44,32 +44,32 @@ class Training(Hooks):
         device: the device to train on.
         threads: torch's threads, unless the settings give a number.
         resume: the folder of a run with the same settings to resume.
-        compile: whether the first update compiles.
-    UserError, before anything is created: the device or compiler is missing, the folder is not writable, the named run
-    exists, or the run to resume has another algorithm or other settings.
+    UserError, before anything is created: the device is missing, the folder is not writable, the named run exists, or
+    the run to resume has another algorithm or other settings.
     """
 
     def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
-                 resume: str | Path | None = None, compile: bool = False):
+                 resume: str | Path | None = None):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
         self.workers = Workers(getattr(config, "workers", None), replace(config, on_row=None))
         self.leads, self.resumed = self.workers.rank == 0, resume is not None
-        self.device, self.compile = device, compile
+        self.device = device
         self.threads = config.threads or (threads if self.workers.size == 1 else 1)
         check_logs(config)
-        if compile:
-            check_compile()
         self.parts: dict[str, Any] = {}
         self.rng = np.random.default_rng(config.seed)
         torch.manual_seed(config.seed)
-        self.update = self.steps = self.rows = self.earlier_seconds = 0   # seconds of training in earlier processes
+        self.update = self.steps = self.rows = 0
+        self.earlier_seconds = 0.0                                        # of training in earlier processes
         self.logged: dict[str, float] = {}
-        self.longer, self.stopped, self.complete, self.state, self.seen = False, False, False, None, 0
+        self.longer = self.stopped = self.complete = False
+        self.state: dict[str, Any] | None = None
+        self.seen = 0
         if resume is not None:
             self.directory = find_run(Path(resume))
             self.seen = folders.saved_at(self.directory)
             self.state = state_to_resume(self.directory, config)
-            self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
+            self.longer = records.read_run(self.directory)["config"].get("total_steps") != config.total_steps
         else:
             self.directory = folders.free_directory(self.algorithm, subject, config)
             check_writable(Path(config.log_dir))
@@ -104,8 +104,10 @@ class Training(Hooks):
     def _open_folder(self) -> None:
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
-            **self.describe_subject(), "versions": folders.versions(), "git": git_revision()}
-        self._make_directory()
+            **self.describe_subject(), "versions": records.versions(), "git": git_revision()}
+        self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
+        if not self.resumed:
+            self.prepare_folder()
         self.lock = folders.lock(self.directory, self.seen)
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
         self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
@@ -113,14 +115,13 @@ class Training(Hooks):
         if not self.resumed:                                              # last: without it, the folder is no run
             write_json(self.directory / "config.json", description)
 
-    def _make_directory(self) -> None:
-        self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
-
     def _end(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
         torch.set_num_threads(self.threads_before)
         self.interruption.__exit__()
-        advice = f"; to resume, type: spinup resume {quoted(describe(self.directory))}" * ("resume" in self.next_words)
+        advice = ""
+        if "resume" in self.next_words:
+            advice = f"; to resume, type: spinup resume {quoted(describe(self.directory))}"
         if isinstance(error, WorkerError | EnvironmentFailure):
             error.args = (f"{error}{advice}",)
         elif kind is KeyboardInterrupt and advice:
@@ -154,7 +155,29 @@ class Training(Hooks):
         self.steps_each, self.end = steps_each, total * steps_each
         self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
         per_save = max(1, round((self.config.checkpoint_steps or self.end / CHECKPOINTS) / steps_each)) * steps_each
-        self.display.total = self.end
+        self._continue()
+        self.announce()
+        self.under_way = True
+        if self.steps < self.end and not self.stopped and self.leads:
+            (self.directory / "result.json").unlink(missing_ok=True)      # of an earlier end of the run
+        ending = self.interrupted()
+        while self.steps < self.end and not ending and not self.stopped:
+            yield self.update
+            row_due, save_due = self.row_due, self._passes(per_save)
+            if save_due or self.interruption.received:
+                self.check_finite(**weights(self.parts))
+            self.steps += self.steps_each
+            self.after_update()
+            self.update += 1
+            if row_due or self.stopped:
+                self._write_row()
+            ending = self.interrupted()
+            if save_due or ending or self.stopped:
+                self.save()
+        self.status = "finished" if self.steps >= self.end or self.stopped else "interrupted"
+
+    def _continue(self) -> None:
+        """Load the checkpoint of a resumed run, and print from where it continues."""
         if self.state is not None:
             try:
                 self.earlier_seconds = self.state["seconds"]
@@ -166,37 +189,12 @@ class Training(Hooks):
             self.display.say(f"resuming at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
-        self.stopped = bool(self.state and self.state["stopped"] and not self.longer)
-        if self.state and self.state["stopped"] and not self.stopped:
+        had_stopped = self.state is not None and self.state["stopped"]
+        self.stopped = had_stopped and not self.longer
+        if had_stopped and self.longer:
             self.save()                                                   # the goal was reached; go on, even if killed
         if self.longer and self.leads:
-            folders.note_total_steps(self.directory, self.config.total_steps)
-        self.announce()
-        self.under_way = True
-        if self.steps < self.end and not self.stopped and self.leads:
-            (self.directory / "result.json").unlink(missing_ok=True)      # of an earlier end of the run
-        first, ending = self._gradient_steps(), self.interrupted()
-        while self.steps < self.end and not ending and not self.stopped:
-            began = time.perf_counter()
-            yield self.update
-            if self.compile and self._gradient_steps() > first:
-                self.compile = False                                      # print this once
-                self.display.say("compiled; the first update, with compilation, took "
-                                 f"{time.perf_counter() - began:.1f} s")
-            row_due, save_due = self.row_due, self._passes(per_save)
-            self.check_finite(**weights(self.parts) if save_due or self.interruption.received else {})
-            self.steps += self.steps_each
-            self.after_update()
-            self.update += 1
-            if row_due or self.stopped:
-                self._write_row()
-            ending = self.interrupted()
-            if save_due or ending or self.stopped:
-                self.save()
-        self.status = "finished" if self.steps >= self.end or self.stopped else "interrupted"
-
-    def _gradient_steps(self) -> int:
-        return sum(part.steps for part in self.parts.values() if isinstance(part, FlatAdam))
+            records.note_total_steps(self.directory, self.config.total_steps)
 
     def stop(self) -> None:
         """End the run after the current update with status "finished", because its goal is reached."""

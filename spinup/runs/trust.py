@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError
-from spinup.registry import inside
+from spinup.modules import inside
 
 PROSE = {"system", "template"}          # settings that name no code; neither does a list of prompts as `task`
 

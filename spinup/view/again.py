@@ -7,9 +7,10 @@ from typing import Any
 
 from spinup.errors import UserError
 from spinup.registry import find
-from spinup.runs.config import flag
-from spinup.runs.folders import HOW, config_to_json
+from spinup.runs.convert import flag
 from spinup.runs.presets import configure
+from spinup.runs.records import config_to_json
+from spinup.runs.resuming import HOW
 
 
 def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str:

@@ -2,16 +2,13 @@
 
 The run folders show which runs are finished. So the same command runs only what is missing, after any interruption.
 """
-import csv
-import itertools
 import math
-import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,48 +19,14 @@ from rich.table import Table
 from rich.text import Text
 
 from spinup import signals
-from spinup.errors import UserError
-from spinup.runs.config import Natural, RunConfig, parse
+from spinup.runs.config import RunConfig
 from spinup.runs.display import Screen, duration, number, pace, short
 from spinup.runs.flags import in_words
-from spinup.runs.folders import check_exp_name, check_same, check_writable, describe, read_result, writable
+from spinup.view.jobs import Job, check_job, plan
 from spinup.view.process import Process
 from spinup.view.statistics import interval, range_of
 
 POLL = 0.2                                              # seconds between checks of the processes
-OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid sets itself
-
-
-@dataclass
-class Job:
-    """One run of the grid. `status` is waiting, running, finished, failed or interrupted."""
-
-    algo: str                                           # the algorithm's name on the command line
-    variant: str                                        # the experiment's name
-    seed: int
-    flags: dict[str, str]
-    directory: Path
-    total_steps: int = 0
-    status: str = "waiting"
-    config: RunConfig | None = None
-    process: Process | None = None                      # or a task of Ray, which has the same methods
-    told: int = 0                                       # interruptions passed on to the run
-    began: float = 0.0                                  # monotonic seconds and steps when this grid started it
-    began_at: int = 0
-
-    def steps(self) -> int:
-        """Return the number of environment steps in its last row."""
-        if self.status == "finished":
-            return self.total_steps
-        try:
-            with open(self.directory / "progress.csv", newline="") as file:
-                return int(list(csv.DictReader(file))[-1]["steps"])
-        except (OSError, LookupError, ValueError, TypeError, csv.Error):  # no start or no complete row yet
-            return 0
-
-    def result(self) -> dict[str, Any]:
-        """Read its result.json."""
-        return read_result(self.directory)
 
 
 def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
@@ -91,55 +54,6 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
     with on_ray.connected(ray):
         on_ray.check(configs.values())
         return Grid(jobs, workers, on_ray.Task).run()
-
-
-def expand(settings: dict[str, list[str]]) -> list[dict[str, str]]:
-    """Return every combination of one value per setting; the last setting varies fastest. A bare flag has the value
-    ""."""
-    values = [list(dict.fromkeys(v)) or [""] for v in settings.values()]                   # run each value once
-    return [dict(zip(settings, combination, strict=True)) for combination in itertools.product(*values)]
-
-
-def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
-    """Return the runs of a grid, variant by variant. UserError for names that are invalid or clash."""
-    for flag in ("exp-name", "log-dir"):
-        if len(settings.get(flag, [""])) != 1:
-            raise UserError(f"--{flag} takes one value in a grid: all variants are stored in it")
-    root = Path(settings.get("log-dir", [RunConfig.log_dir])[0]).expanduser()
-    texts = settings.get("seed") or [str(RunConfig.seed)]
-    seeds = list(dict.fromkeys(parse("seed", Natural, text) for text in texts))
-    varied = {k: v for k, v in settings.items() if k not in OURS}
-    subject = varied.get("env") or varied.get("task") or []
-    base = settings.get("exp-name", [""])[0] or safe("_".join([algo, *(subject if len(subject) == 1 else []), "grid"]))
-    check_exp_name(base)
-    jobs, names = [], {}
-    for flags in expand(varied):
-        name = "_".join([base, *(safe(f"{k}{v}") for k, v in flags.items() if len(set(varied[k])) > 1)])
-        if names.setdefault(name.lower(), flags) is not flags:
-            raise UserError(f"two variants would both be called {name}; give values that differ in letters and digits")
-        check_exp_name(name)
-        for seed in seeds:
-            own = {"exp-name": name, "log-dir": str(root), "seed": str(seed), "quiet": ""}
-            jobs.append(Job(algo, name, seed, {**flags, **own}, root / name / f"{name}_s{seed}"))
-    return jobs
-
-
-def safe(name: str) -> str:
-    """Return `name` with characters that every file system accepts."""
-    return re.sub(r"[^\w.,+=-]+", "-", name).strip(".-")
-
-
-def check_job(job: Job, config: RunConfig, advice: str = "choose another --exp-name") -> None:
-    """Set the run's steps, and whether it is finished. UserError, with the advice, if its folder holds another run."""
-    job.config, job.total_steps = config, config.total_steps
-    if (job.directory / "config.json").exists():
-        check_same(job.directory, job.algo, config, {"log_dir", "quiet"}, advice)
-    if job.result().get("status") == "finished":
-        job.status = "finished"
-        return
-    check_writable(Path(config.log_dir))
-    if not writable(job.directory):
-        raise UserError(f"{describe(job.directory)} cannot be written to; choose another --log-dir or --exp-name")
 
 
 class Grid:

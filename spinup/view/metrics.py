@@ -79,7 +79,7 @@ METRICS = {
 
 def meanings() -> dict[str, str]:
     """Return the description of each column, by name."""
-    from spinup.envs.make import all_measures
+    from spinup.envs.vector import all_measures
     found = METRICS | all_measures()
     for family in registry.FAMILIES:
         for algorithm in {**registry.algorithms(family), **registry.installed(family)}.values():

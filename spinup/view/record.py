@@ -11,7 +11,7 @@ from spinup.data.card import card
 from spinup.data.dataset import Dataset, join, sound
 from spinup.data.dataset import load as load_dataset
 from spinup.envs import make
-from spinup.envs.make import find_id, full_id
+from spinup.envs.ids import find_id, full_id
 from spinup.envs.spaces import action_distribution, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.zoo import num_agents
@@ -20,9 +20,10 @@ from spinup.machine import free_memory
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.episodes import check_ends, check_fits
 from spinup.runs.files import write_whole
-from spinup.runs.folders import check_writable, config_from_json, describe, find_run, lock, read_run, versions
+from spinup.runs.folders import check_writable, describe, find_run, lock
 from spinup.runs.offline import shape_of_actions
 from spinup.runs.policy import Policy
+from spinup.runs.records import config_from_json, read_run, versions
 from spinup.runs.replay import ReplayFiles, make_replay
 from spinup.runs.values import reading
 

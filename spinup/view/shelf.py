@@ -6,12 +6,13 @@ from typing import Any
 from spinup.envs.atari import protocol
 from spinup.errors import UserError
 from spinup.registry import family, find
-from spinup.runs.folders import HOW, describe, find_run, finished, read_result, read_run, writable
+from spinup.runs.folders import describe, find_run, safe, writable
 from spinup.runs.policy import Policy
+from spinup.runs.records import finished, read_result, read_run
+from spinup.runs.resuming import HOW
 from spinup.runs.shelf import SHELF, policies, policy_state, read_about, write_policy
 from spinup.view.again import command
 from spinup.view.evaluate import evaluate
-from spinup.view.grid import safe
 
 LARGEST = 10 * 2**20    # bytes of the shelf
 GIF = 150, 120          # width in pixels and frames: at most 300 kB

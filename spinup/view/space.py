@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from spinup.errors import UserError
-from spinup.runs.config import RunConfig, checked, comments, flag, parse, types_of
-from spinup.runs.folders import HOW
+from spinup.runs.config import RunConfig, comments, types_of
+from spinup.runs.convert import checked, flag, parse
+from spinup.runs.resuming import HOW
 
 if TYPE_CHECKING:
     from optuna.trial import Trial

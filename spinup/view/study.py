@@ -14,9 +14,10 @@ from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, types_of
 from spinup.runs.flags import from_flags, in_words
-from spinup.runs.folders import HOW, check_exp_name, config_to_json, describe, writable
+from spinup.runs.folders import check_exp_name, describe, safe, writable
+from spinup.runs.records import config_to_json
+from spinup.runs.resuming import HOW
 from spinup.runs.values import reading
-from spinup.view.grid import safe
 from spinup.view.space import Dimension, recommended, space_of
 
 if TYPE_CHECKING:

@@ -20,11 +20,14 @@ from rich.text import Text
 
 from spinup import signals
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, out_of_memory
-from spinup.runs.config import Row, RunConfig, flag
+from spinup.runs.config import Row, RunConfig
+from spinup.runs.convert import flag
 from spinup.runs.display import duration, number, quoted, short
 from spinup.runs.files import write_whole
-from spinup.runs.folders import HOW, check_same, config_to_json, describe, read_result, read_run
+from spinup.runs.folders import describe
 from spinup.runs.presets import configure
+from spinup.runs.records import config_to_json, read_result, read_run
+from spinup.runs.resuming import HOW, check_same
 from spinup.view.study import REPORTS, Plan, open_study
 
 if TYPE_CHECKING:

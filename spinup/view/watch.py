@@ -14,7 +14,8 @@ from gymnasium import Env
 
 from spinup.envs.atari import make_one_atari, protocol
 from spinup.envs.gym import GymVectorEnv
-from spinup.envs.make import EnvSource, find_id, make_one
+from spinup.envs.ids import find_id
+from spinup.envs.make import EnvSource, make_one
 from spinup.envs.memory import Inputs, Memory
 from spinup.envs.single import Single
 from spinup.envs.stack import FrameStack

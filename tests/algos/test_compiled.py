@@ -12,7 +12,7 @@ from spinup.errors import UserError
 def settings(monkeypatch, tmp_path):
     """Of a run whose compiled updates are the same functions, without a minute of compiling."""
     monkeypatch.setattr(torch, "compile", lambda step, **_: step)
-    monkeypatch.setattr("spinup.runs.training.check_compile", lambda: None)
+    monkeypatch.setattr("spinup.runs.run.check_compile", lambda: None)
     return {"compile": True, "preset": "none", "tensorboard": False, "log_dir": str(tmp_path), "hidden": (8, 8)}
 
 

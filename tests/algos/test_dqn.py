@@ -17,7 +17,7 @@ from spinup.bench.papers.dqn_parts import (
 from spinup.core.critics import QNetwork
 from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.adam import FlatAdam
-from spinup.core.replay import Priorities
+from spinup.core.priorities import Priorities
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {

@@ -18,7 +18,8 @@ from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.data.dataset import Dataset, join
 from spinup.envs.games import Game
 from spinup.envs.goals import KEYS
-from spinup.envs.make import find_id, make
+from spinup.envs.ids import find_id
+from spinup.envs.make import make
 from spinup.envs.spaces import observation_view, space_to_json, to_native
 from spinup.errors import UserError
 from spinup.registry import algorithms

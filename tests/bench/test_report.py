@@ -19,8 +19,8 @@ from spinup.bench.suite import write_evaluation
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.flags import from_flags
-from spinup.runs.folders import config_to_json
 from spinup.runs.presets import configure
+from spinup.runs.records import config_to_json
 from spinup.view.again import command
 
 RNG = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.registry import serving as declared
 from spinup.runs.files import read_json
-from spinup.runs.folders import read_result
 from spinup.runs.offline import OfflineConfig
+from spinup.runs.records import read_result
 from spinup.view.grid import Grid
 
 SMALL = {"seeds": [1], "envs": ["CartPole-v1"], "algos": ["ppo"], "total_steps": 1024}

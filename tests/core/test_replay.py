@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from spinup.algos import dqn
-from spinup.core.replay import Priorities, Replay, replay_bytes
+from spinup.core.priorities import Priorities
+from spinup.core.replay import Replay, replay_bytes
 from spinup.envs.vector import Step
 
 SIZE = 50               # of replays here; three environments do not divide it

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from spinup.registry import find
-from spinup.runs.folders import config_from_json
+from spinup.runs.records import config_from_json
 
 BENCHMARKS = Path(__file__).parents[2] / "docs" / "benchmarks"
 QUICK = {"CartPole-v1", "Pendulum-v1"}

@@ -1,5 +1,4 @@
 """How an environment is named, found, made and seeded, and what it says where that cannot be done."""
-import importlib
 import sys
 from importlib.machinery import ModuleSpec
 
@@ -10,9 +9,10 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from spinup.algos import dqn, rl2
 from spinup.envs import make, worlds
-from spinup.envs.make import OURS, all_measures, find_id, registered
+from spinup.envs.ids import OURS, find_id, registered
 from spinup.envs.memory import Memory
 from spinup.envs.spaces import action_distribution
+from spinup.envs.vector import all_measures
 from spinup.envs.worlds.classic import WORLDS as CLASSIC
 from spinup.errors import EnvironmentFailure, UserError, source_name
 from spinup.runs.config import BaseConfig
@@ -209,8 +209,7 @@ def test_the_measures_of_a_world_are_described_beside_it():
     ("ALE/Pong-v5", "ale_py", "atari"), ("BreakoutNoFrameskip-v4", "ale_py", "atari"),
     ("MiniGrid-Empty-5x5-v0", "minigrid", "grid"), ("BabyAI-GoToObj-v0", "minigrid", "grid")])
 def test_a_missing_extra_is_answered_with_its_pip_line(typed, module, extra, monkeypatch):
-    made_in = importlib.import_module("spinup.envs.make")                 # the name `spinup.envs.make` is the function
-    monkeypatch.setattr(made_in, "find_spec", lambda name: None if name == module else ModuleSpec(name, None))
+    monkeypatch.setattr("spinup.envs.ids.find_spec", lambda name: None if name == module else ModuleSpec(name, None))
     with pytest.raises(UserError) as error:
         make(typed)
     assert str(error.value) == f"{typed} needs {module}; type: pip install 'spinup-rl[{extra}]'"

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 from spinup.algos import curiosity, ppo, rl2, trpo, vpg
 from spinup.core.networks import ActorCritic
 from spinup.envs import VectorEnv, make
-from spinup.envs.make import OURS
+from spinup.envs.ids import OURS
 
 
 class Counter(Env):

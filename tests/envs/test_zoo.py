@@ -8,7 +8,7 @@ from pettingzoo.classic import connect_four_v3
 import spinup
 from spinup.envs import make
 from spinup.envs.games import random_move, see
-from spinup.envs.make import find_id
+from spinup.envs.ids import find_id
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.presets import configure

@@ -17,8 +17,8 @@ from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.flags import from_flags
-from spinup.runs.folders import config_from_json
 from spinup.runs.presets import configure
+from spinup.runs.records import config_from_json
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "total_steps": 3, "micro_batch": 8, "lr": 0.01, "warmup": 0}

@@ -16,12 +16,13 @@ import torch
 import llm
 from llm.bench.pictures.names import picture_names
 from llm.config import LanguageConfig
+from llm.evaluate import of_accuracy, of_pairs
 from llm.tasks.names import task_names
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
-from llm.watch import of_accuracy, of_pairs
 from spinup.registry import algorithms
-from spinup.runs.config import Range, comments, flag, settings_of, types_of
+from spinup.runs.config import Range, comments, settings_of, types_of
+from spinup.runs.convert import flag
 from spinup.runs.files import read_json, write_json
 from spinup.runs.log import read_progress
 from spinup.view.statistics import mean_interval

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import spinup
-from llm import watch
 from llm.policy import generate, score
 from llm.policy.generate import Insertions, Prompts, Sampler
 from llm.policy.scalar import RewardModel, ScalarModel
@@ -149,7 +148,7 @@ def test_commands_load_on_the_device_that_is_asked_for(words, beginner, cli, mon
     done = cli(*words.format(beginner).split(), "--device", "cuda:99")
     assert done.code == 2 and "there is no device 'cuda:99' here" in done.err
     asked = []
-    monkeypatch.setattr(watch, "find_device", lambda *given: asked.append(given) or torch.device("cpu"))
+    monkeypatch.setattr("llm.restore.find_device", lambda *given: asked.append(given) or torch.device("cpu"))
     monkeypatch.setattr("builtins.input", lambda *_: "")
     extra = [] if "chat" in words else ["--episodes", 2]
     assert cli(*words.format(beginner).split(), "--device", "cuda:1", *extra).code == 0

@@ -718,7 +718,7 @@ def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
     pause.clear()
     with monkeypatch.context() as patch:                                  # a reward that has changed
         patch.setattr(preferences, "compare", lambda *args: compare(*args).flip(1))
-        with pytest.raises(UserError, match="this run had other preference pairs when it began"):
+        with pytest.raises(UserError, match="this run began with other preference pairs"):
             train(method, first.directory, **settings, log_dir=str(tmp_path))
     second = train(method, first.directory, **settings, log_dir=str(tmp_path))
     weights = [torch.cat([p.detach().flatten() for p in parts[i]["model"].parameters()]) for i in (0, 1, -1)]

@@ -159,7 +159,7 @@ WRONG = {                                                                 # what
     "entry": ("abuot = 'x'\n" + SFT, "a recipe has no entry 'abuot'. Did you mean 'about'?"),
     "stages": ("about = 'x'", "has no stages; write a table such as [stages.sft]"),
     "stage": ("[stages]\nsft = 3", "has no stages; write a table"),
-    "name": ("[stages.Base-1]\nmethod = 'sft'", "a stage's name has small letters"),
+    "name": ("[stages.Base-1]\nmethod = 'sft'", "a stage's name has lower-case letters"),
     "reference": (SFT + '[stages.rl]\nmethod = "grpo"\nmodel = "@bsae"',
                   'stage rl: model = "@bsae" names no earlier stage. Did you mean \'base\'?'),
     "later": ('[stages.rl]\nmethod = "grpo"\nmodel = "@base"\n' + SFT, 'model = "@base" names no earlier stage. It is'),

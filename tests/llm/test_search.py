@@ -10,11 +10,11 @@ from llm.algos.sft import Config
 from llm.policy.load import fresh
 from llm.policy.policy import LanguagePolicy
 from llm.rollout import demonstrated
-from llm.run import EVALUATION
 from llm.search import Search, best, lemmas, powers, repair, search, vote
 from llm.tasks import Problem, make_task
 from llm.tasks.check import problems_of
 from llm.tasks.deduction import parse
+from llm.tasks.held_out import EVALUATION
 from llm.tasks.proofs import Theorem
 from spinup.errors import UserError
 

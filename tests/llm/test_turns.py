@@ -8,6 +8,7 @@ import torch
 import llm
 from llm import learn
 from llm.config import LanguageConfig
+from llm.evaluate import evaluate
 from llm.policy.generate import Sampler
 from llm.policy.load import Start, fresh
 from llm.policy.policy import LanguagePolicy
@@ -20,7 +21,7 @@ from llm.tasks import Problem, Task, make_task
 from llm.tasks.episodes import Episode, pieces, played, replay
 from llm.tasks.strings import Copy
 from llm.tasks.task import draw, speech
-from llm.watch import evaluate, watch
+from llm.watch import watch
 from spinup.errors import UserError
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,

@@ -9,7 +9,7 @@ from spinup.algos import ppo
 from spinup.errors import UserError
 from spinup.family import load
 from spinup.runs.best import Best
-from spinup.runs.folders import read_run
+from spinup.runs.records import read_run
 from spinup.runs.run import Run
 from spinup.runs.training import Training
 

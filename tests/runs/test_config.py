@@ -11,11 +11,12 @@ from gymnasium import Env, Space, spaces
 
 from spinup.errors import UserError
 from spinup.registry import algorithms, find
-from spinup.runs.config import BaseConfig, Range, checked, flag, parse, settings_of, types_of
+from spinup.runs.config import BaseConfig, Range, settings_of, types_of
+from spinup.runs.convert import checked, flag, parse
 from spinup.runs.flags import config_parser
-from spinup.runs.folders import config_from_json, config_to_json
 from spinup.runs.presets import configure, read_toml
 from spinup.runs.public import trainer
+from spinup.runs.records import config_from_json, config_to_json
 
 PPO = find("ppo")
 ppo = PPO.load()

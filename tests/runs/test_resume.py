@@ -360,7 +360,7 @@ def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
 def test_an_environment_that_exits_has_failed(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(User, "happens", lambda env: sys.exit(0))
     done = cli("ppo", "--env", "User-v0", *TINY)
-    assert done.code == 2 and done.err.startswith("spinup: the environment called sys.exit(0); let it return")
+    assert done.code == 2 and done.err.startswith("spinup: the environment called sys.exit(0); make it return")
     assert not (tmp_path / RUN).exists()                                  # it exits in its first steps
 
 

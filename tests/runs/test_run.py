@@ -24,7 +24,8 @@ from spinup.algos.ppo import Config
 from spinup.envs import VectorEnv
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
-from spinup.runs.folders import find_run, free_directory, lock, make_directory, read_result, saved_at
+from spinup.runs.folders import find_run, free_directory, lock, make_directory, saved_at
+from spinup.runs.records import read_result
 from spinup.runs.run import Result, Run
 from spinup.runs.training import Training
 

@@ -16,10 +16,11 @@ from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.files import read_json, write_json
 from spinup.runs.flags import from_flags
-from spinup.runs.folders import config_to_json
 from spinup.runs.log import read_progress
+from spinup.runs.records import config_to_json
 from spinup.view import process
-from spinup.view.grid import Grid, Job, check_job, expand, grid, plan, summary
+from spinup.view.grid import Grid, grid, summary
+from spinup.view.jobs import Job, check_job, expand, plan
 
 SMALL = {"num-envs": ["4"], "tensorboard": ["false"], "rollout-steps": ["32"], "hidden": ["8,8"], "no-anneal": []}
 

@@ -15,7 +15,8 @@ from spinup.errors import UserError
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 from spinup.view import on_ray
-from spinup.view.grid import Grid, check_job, grid, plan
+from spinup.view.grid import Grid, grid
+from spinup.view.jobs import check_job, plan
 from tests.view.test_grid import SMALL, check
 
 STARTS = 3              # a busy machine may exceed the 30 seconds that Ray gives itself to start

@@ -20,9 +20,10 @@ from spinup.algos import ppo
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
 from spinup.registry import find
 from spinup.runs.files import read_json
-from spinup.runs.folders import HOW, config_to_json
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
+from spinup.runs.records import config_to_json
+from spinup.runs.resuming import HOW
 from spinup.view import tune
 
 ROOT = Path(spinup.__file__).parents[1]

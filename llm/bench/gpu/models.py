@@ -17,7 +17,7 @@ from llm.bench.gpu.parts import ROOT, goal
 from llm.bench.roofline import SHAPES, grpo_step, roofline
 from spinup.machine import cores, missing_for_compile
 from spinup.runs.files import read_json
-from spinup.runs.folders import read_run
+from spinup.runs.records import read_run
 
 Found = tuple[list[dict[str, Any]], dict[str, Any]]       # lines of the result, and details for the raw file
 SHARES = {1: 0.3, 64: 0.5, 256: 0.3}                      # goals of sampling by batch, as shares of the bandwidth

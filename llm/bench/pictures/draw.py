@@ -12,7 +12,7 @@ from llm.bench.pictures.names import picture_names
 from spinup.errors import UserError
 from spinup.machine import git_revision
 from spinup.runs.files import write_json, write_whole
-from spinup.runs.folders import finished, versions
+from spinup.runs.records import finished, versions
 
 WORKERS = 2                 # training runs in parallel, one thread each
 

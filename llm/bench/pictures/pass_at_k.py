@@ -6,9 +6,9 @@ import numpy as np
 
 from llm.bench.pictures.draw import Job, conclude, figure, train
 from llm.restore import load
-from llm.run import EVALUATION
 from llm.search import best
-from llm.tasks.check import distinct, problems_of
+from llm.tasks.check import problems_of
+from llm.tasks.held_out import EVALUATION, distinct
 from llm.tasks.make import make_task
 from spinup.runs.files import read_json
 from spinup.view.plots import COLOURS

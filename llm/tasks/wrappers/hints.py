@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from llm.tasks.check import problems_of
+from llm.tasks.parts import is_right
 from llm.tasks.task import Task, Wrapped
-from llm.tasks.verifier import is_right
 from llm.tasks.wrappers.language import NO_LETTERS, script_of, scripts
 from llm.tasks.wrappers.wrapper import Drawn, Wrapper, innermost, layers
 from spinup.errors import UserError

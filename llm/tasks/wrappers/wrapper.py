@@ -7,8 +7,8 @@ import numpy as np
 
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.options import check_options
+from llm.tasks.parts import Score, is_right
 from llm.tasks.task import Problem, Sampled, Task, Wrapped, tokens_in
-from llm.tasks.verifier import Score, is_right
 from spinup.errors import UserError
 
 

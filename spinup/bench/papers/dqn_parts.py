@@ -22,7 +22,8 @@ from spinup.bench.papers.paper import Line, Paper, run
 from spinup.bench.process import in_turn
 from spinup.core.critics import QNetwork
 from spinup.core.fast.adam import FlatAdam
-from spinup.core.replay import Priorities, Replay
+from spinup.core.priorities import Priorities
+from spinup.core.replay import Replay
 from spinup.envs.vector import Step
 from spinup.runs.log import read_progress
 

@@ -14,8 +14,9 @@ from spinup.registry import find
 from spinup.runs.display import number
 from spinup.runs.files import read_json, write_whole
 from spinup.runs.flags import from_flags
-from spinup.runs.folders import HOW, check_same, finished
 from spinup.runs.log import read_progress
+from spinup.runs.records import finished
+from spinup.runs.resuming import HOW, check_same
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,5 +1,4 @@
 """Our grids stepped beside MiniGrid's, their layouts held against its, and the noisy TV."""
-import importlib
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +12,8 @@ from minigrid.core.grid import Grid as Theirs
 from minigrid.core.world_object import WorldObj
 
 from spinup.envs import make
-from spinup.envs.make import find_id, make_one, registered
+from spinup.envs.ids import find_id, registered
+from spinup.envs.make import make_one
 from spinup.envs.vector import Step
 from spinup.envs.worlds import minigrids
 from spinup.envs.worlds.cells import (
@@ -461,8 +461,7 @@ def test_ids(monkeypatch):
     for asked in ({}, {"render_mode": "rgb_array"}):
         with pytest.raises(UserError, match="NoisyTV-v0 exists only in this library's vectorised version"):
             make_one("NoisyTV-v0", **asked)
-    made_in = importlib.import_module("spinup.envs.make")
-    monkeypatch.setattr(made_in, "find_spec", lambda name: None)
+    monkeypatch.setattr("spinup.envs.ids.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "minigrid", None)                    # as where it is not installed
     assert make("MiniGrid-DoorKey-8x8-v0", 16, 3).reset().shape == (16, 980)
     assert {*MINIGRID, "NoisyTV-v0"} <= set(registered())

@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_refused(beginner, tmp_path):
                             ({"minibatches": 13}, "--minibatches 13 is more than the trials per update, .* at most 12"),
                             ({"max_tokens": 3}, "leave out --max-tokens"),
                             ({"reward": "exact"}, "leave out --reward"),
-                            ({"task": "reverse"}, "reverse is none; choose --task bandits or --task mdps"),
+                            ({"task": "reverse"}, "reverse is not one; choose --task bandits or --task mdps"),
                             ({"model": beginner}, "has other tokens than the task bandits; leave out --model")):
         with pytest.raises(UserError, match=words):
             run(tmp_path, **settings)

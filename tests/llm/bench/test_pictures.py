@@ -6,7 +6,7 @@ import pytest
 
 from llm.bench.pictures import over_optimisation, pass_at_k, unification
 from llm.bench.pictures.draw import Job, train
-from spinup.runs.folders import finished
+from spinup.runs.records import finished
 
 
 # Turned red by: the best with replacement; ranks from 1; the order of gold.

@@ -22,7 +22,7 @@ from llm.policy.transformer import Transformer
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import read_run
+from spinup.runs.records import read_run
 from tests.llm.conftest import SMALL
 
 RANK, ALPHA = 3, 12.0

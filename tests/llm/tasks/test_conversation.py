@@ -4,7 +4,7 @@ import json
 import pytest
 
 from llm.policy.tokenizer import CharTokenizer
-from llm.tasks.check import distinct
+from llm.tasks.held_out import distinct
 from llm.tasks.make import make_task
 from llm.tasks.pairs import PairTask
 from llm.tasks.task import Problem, as_text, input_of, key_of, longest_prompt

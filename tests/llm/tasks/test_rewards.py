@@ -8,7 +8,7 @@ import pytest
 
 from llm.tasks import rewards
 from llm.tasks.user import UserTask
-from llm.tasks.verifier import ready_made
+from llm.tasks.user_reward import ready_made
 from spinup.errors import UserError
 
 HOSTILE = ["$9^{9^{9}}$", "9**9**9", "1000000000!", "(" * 5000, "\\boxed{" * 500, "9" * 100_000, "[" * 100_000, "\x00",

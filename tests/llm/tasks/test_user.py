@@ -10,7 +10,7 @@ import torch
 
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.user import UserTask
-from llm.tasks.verifier import load_reward
+from llm.tasks.user_reward import load_reward
 from spinup.errors import UserError
 
 WORDS = [f"word {i}" for i in range(60)]

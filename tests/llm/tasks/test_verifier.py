@@ -9,9 +9,10 @@ import pytest
 import llm
 from llm.tasks.make import make_task
 from llm.tasks.pairs import PairTask
+from llm.tasks.parts import Score, parts_of
 from llm.tasks.task import Problem, Task
 from llm.tasks.user import UserTask
-from llm.tasks.verifier import Score, as_reward, parts_of, ready_made
+from llm.tasks.user_reward import as_reward, ready_made
 from spinup.errors import UserError
 
 ROWS = [{"prompt": f"word {i}", "answer": i, "level": i % 3, "response": "x"} for i in range(12)]

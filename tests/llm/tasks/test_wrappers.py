@@ -375,10 +375,10 @@ def test_methods_that_do_not_fit_are_refused_before_anything_starts(settings, wo
 # Turned red by: a vote among the responses of a single perturbed policy, or of a greedy response; hints that fade once
 # for each perturbed policy; a majority of the two responses of a pair.
 @pytest.mark.parametrize(("method", "task", "words"), [
-    ("es", "vote:addition", "es rewards some responses apart from the others; choose another method, such as grpo"),
-    ("param_noise", "length:addition", "param_noise rewards some responses apart"),
-    ("param_noise", "hints:addition", "depend on earlier batches, and param_noise rewards some responses apart"),
-    ("remax", "vote:addition", "remax rewards some responses apart"),
+    ("es", "vote:addition", "es rewards some responses separately; choose another method, such as grpo"),
+    ("param_noise", "length:addition", "param_noise rewards some responses separately"),
+    ("param_noise", "hints:addition", "depend on earlier batches, and param_noise rewards some responses separately"),
+    ("remax", "vote:addition", "remax rewards some responses separately"),
     ("dpo", "vote:addition", "compare the responses to one prompt; a pair has two; choose another task"),
     ("reward_model", "vote:addition", "a pair has two; choose another task")])
 def test_methods_without_groups_are_refused(method, task, words, tmp_path):

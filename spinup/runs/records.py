@@ -1,0 +1,116 @@
+"""`config.json` and `result.json` of a run: what they hold, how they are written and read."""
+import json
+import math
+import platform
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from spinup.errors import UserError, check_names, source_name
+from spinup.registry import Algorithm
+from spinup.runs import plugin
+from spinup.runs.config import RunConfig, settings_of, types_of
+from spinup.runs.files import read_json, write_json
+from spinup.runs.folders import describe
+from spinup.runs.presets import up_to_date
+from spinup.runs.shelf import read_about
+from spinup.runs.trust import check_modules
+
+
+def read_result(directory: Path) -> dict[str, Any]:
+    """Read the result.json of a run; {} if the run has never ended. UserError if the file is damaged."""
+    path = directory / "result.json"
+    if not path.exists():
+        return {}
+    advice = "delete it, and `spinup resume` continues from the last checkpoint"
+    data = read_json(path, advice)
+    done = isinstance(data, dict) and data.get("status") == "finished"
+    numbers = ("steps", "seconds", "steps_per_second") if done else ("steps",)
+    if not isinstance(data, dict) or "status" not in data or not all(
+            isinstance(data.get(name), int | float) and math.isfinite(data[name]) for name in numbers) or done and (
+            not isinstance(data.get("measure"), str) or data["measure"] not in data):
+        raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; {advice}")
+    return data
+
+
+def finished(directory: Path) -> bool:
+    """Return whether the run exists and is complete."""
+    return read_result(directory).get("status") == "finished"
+
+
+def config_to_json(config: RunConfig) -> dict[str, Any]:
+    """Return the settings as plain data; a Python function or object becomes its name."""
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError):                   # a list may hold anything
+            return {"callable": source_name(value)}
+        return value
+    return {name: plain(getattr(config, name)) for name in settings_of(config)}
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of all software that affects a run's numbers; read once per process."""
+    found = {"python": platform.python_version(), "platform": platform.platform(), "torch": torch.__version__}
+    for name in ("spinup-rl", "numpy", "gymnasium", "mujoco", "ale-py", "box2d"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A Python function in the settings of a run; config.json stores only its name."""
+
+    setting: str
+    name: str
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise UserError(f"the {self.setting} of this run was the Python function {self.name}, which config.json cannot "
+                        "store; give it again, from Python")
+
+
+def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
+    """Return the settings of an earlier run. A Python function among them is known only by name (`Absent`, or text).
+
+    UserError for a setting that this version does not have.
+    """
+    config, settings = plugin.load(algorithm).Config, {}
+    data = up_to_date(algorithm, data, say=False)
+    check_names(data, settings_of(config), "config.json has a setting that this version does not have:")
+    for name, value in data.items():
+        if isinstance(value, dict) and not isinstance(value.get("callable"), str):
+            raise UserError(f"config.json has {value!r} for {name}, which is not a setting; restore it or train again")
+        if isinstance(value, dict):
+            text = str in get_args(types_of(config)[name])
+            value = f"python function {value['callable']}" if text else Absent(name, value["callable"])
+        settings[name] = value
+    return config(**settings, algorithm=algorithm.name)
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """Read the config.json of a run, or that of a policy on the shelf. UserError if it is missing, damaged, or not that
+    of a run."""
+    data = read_about(directory) if directory.suffix == ".safetensors" else read_json(directory / "config.json")
+    if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
+            data.get("config"), dict) or not isinstance(data.get("measure", ""), str):
+        raise UserError(f"{describe(directory)}/config.json does not belong to a spinup run; give the folder of a run, "
+                        "such as runs/NAME/NAME_s1")
+    check_modules(directory, data["config"])
+    return data
+
+
+def note_total_steps(directory: Path, steps: int) -> None:
+    """Write a new total of steps into the config.json of a run."""
+    begun = read_run(directory)
+    begun["config"]["total_steps"] = steps
+    write_json(directory / "config.json", begun)
