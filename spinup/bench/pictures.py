@@ -56,8 +56,9 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
         axes.set_yticks(range(len(scores)), list(scores))
         axes.invert_yaxis()
         axes.set(title="Interquartile mean", xlabel="normalised score")
-        return picture(name, made, f"IQM of the normalised scores with 95 % bootstrap intervals, from {ENOUGH} runs on",
-                       legend=False)
+        axes.margins(x=0.08, y=0.2)
+        return picture(name, made, "IQM of the normalised scores. 95 % bootstrap intervals appear with at least "
+                       f"{ENOUGH} runs", legend=False)
 
 
 def profiles(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> Picture:
@@ -93,8 +94,12 @@ def on_grid(curves: Sequence[tuple[np.ndarray, np.ndarray]], between_these: tupl
     return np.stack([(np.interp(grid, *curve) - low) / (high - low) for curve in curves])
 
 
-def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str, Look]) -> Picture:
-    """IQM over the steps for each algorithm, with bands; curves `[runs, POINTS]` per environment."""
+def efficiency(name: str, curves: dict[str, list[np.ndarray]], ends: dict[str, float], styles: dict[str, Look]
+               ) -> Picture:
+    """IQM over the steps for each algorithm, with bands; curves `[runs, POINTS]` per environment.
+
+    ends: the share of these steps, 0 to 1, that the longest run of an algorithm made; its curve ends there.
+    """
     from matplotlib import rc_context
 
     def over_steps(drawn: Scores) -> np.ndarray:
@@ -103,11 +108,12 @@ def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str,
     with rc_context(STYLE):
         made, axes = canvas(len(curves))
         for label, found in curves.items():
-            banded(axes, share, over_steps, found, label, styles[label])
+            n = 1 + round(ends[label] * (POINTS - 1))
+            banded(axes, share[:n], over_steps, [runs[:, :n] for runs in found], label, styles[label])
         axes.set(title="Sample efficiency", xlabel="steps, in % of the longest run", ylabel="IQM of training returns")
         axes.set_xlim(0, 100)
         return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training. "
-                       "A curve is constant before its first value and after its last value")
+                       "A curve is constant before its first value, and ends with the longest run of the algorithm")
 
 
 def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these: tuple[float, float],
@@ -126,4 +132,5 @@ def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these:
         axes.set_xlim(left=0)
         axes.margins(x=0.02)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        return picture(name, made, f"{env}: mean over runs with 95 % intervals; dotted: normalised scores 0 and 1")
+        return picture(name, made, f"{env}: mean over runs with 95 % intervals, or each run where there are fewer than "
+                       f"{ENOUGH}; dotted: normalised scores 0 and 1")

@@ -79,6 +79,9 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, gr
     algorithm and environment of each run that failed."""
     seeds = sorted({run.curves.seed for run in runs})
     commits = sorted({run.about.get("git") or "unknown" for run in runs})
+    changed = " (+: with uncommitted changes)" if any(commit.endswith("+") for commit in commits) else ""
+    if len(commits) > 1:
+        changed += "; the runs come from different code"
     agents = all(run.curves.measure == "return_mean_100" for run in runs)
     tested = [env for env, here in groups.items() if evaluated(here)]
     by_test = "E100, the mean return of its final policy in 100 new episodes, without exploration" if agents else (
@@ -101,7 +104,7 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, gr
         fair = (f"Failed runs, which are left out: {counts}. The results of these algorithms are those of the "
                 "other runs, so they may be too high.")
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
-            f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
+            f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}{changed}.{left} "
             f"{result} {fair}")
 
 
@@ -123,11 +126,13 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
         page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([learning(run, groups[env]) for run in groups[env][label]],
                                        limits(groups[env]), longest(groups[env])) for env in envs] for label in each}
+    ends = {label: max(run.result["steps"] / longest(groups[env]) for env in envs for run in groups[env][label])
+            for label in each}
     page.pictures(pictures.intervals(f"iqm_{place}", each, looks), pictures.profiles(f"profiles_{place}", each, looks),
-                  pictures.efficiency(f"efficiency_{place}", curves, looks))
+                  pictures.efficiency(f"efficiency_{place}", curves, ends, looks))
     if len(each) > 1:
-        page.text("Probability that a run of the algorithm in the row scores higher than a run of the algorithm in "
-                  f"the column, with the 95 % interval in brackets, from {ENOUGH} runs in each environment on:")
+        page.text("Probability that a run of the algorithm in the row scores higher than a run of the algorithm in the "
+                  f"column. The 95 % interval, in brackets, appears with at least {ENOUGH} runs in each environment:")
         page.table([("", *each), *((ours, *("" if ours == theirs else chance(each[ours], each[theirs])
                                             for theirs in each)) for ours in each)])
 
@@ -155,8 +160,8 @@ def one_environment(page: Page, place: int, env: str, here: dict[str, list[Train
     (low, high), found = limits(here), results(here)
     solved = low + SOLVED * (high - low)
     trained, tested = names(next(iter(here.values()))[0])
-    rows = [("algorithm", tested, f"{tested} interval", trained, "runs", "steps", f"steps to {number(solved)}",
-             "seconds", "peak memory", "published")]
+    rows = [("algorithm", tested, f"{tested} interval", trained, "runs", "steps",
+             f"steps to score {SOLVED:g} ({number(solved)})", "seconds", "peak memory", "published")]
     ordered = sorted(here.items(), key=lambda item: -np.mean(found[item[0]]))
     for label, runs in ordered:
         tests = [run.evaluated for run in runs if run.evaluated is not None]

@@ -25,7 +25,7 @@ from spinup.bench.process import ONE_THREAD, child, in_turn
 from spinup.errors import UserError, nearest
 from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
 from spinup.runs.config import RunConfig
-from spinup.runs.display import tell_progress
+from spinup.runs.display import number, tell_progress
 from spinup.runs.files import read_json, write_json, write_whole
 from spinup.runs.folders import check_writable, describe, lock, safe
 from spinup.runs.presets import configure
@@ -84,6 +84,7 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
         if code < 128:                                                    # no signal
             done = [job.directory for job in jobs.values() if job.status == "finished"]
             code = max(code, evaluate(done, workers))
+            print_evaluations(done)
         if code < 128 and against:
             peers = [(a.name, env, seed, read_result(job.directory)["steps"])
                      for (a, env, seed), job in jobs.items() if job.status == "finished"]
@@ -144,6 +145,17 @@ def evaluate(directories: Sequence[Path], workers: int) -> int:
                 write_evaluation(directory, text)
             tell(done)
     return failed
+
+
+def print_evaluations(directories: Sequence[Path]) -> None:
+    """Print the mean evaluation of each algorithm in each environment, over its runs."""
+    found: dict[str, list[float]] = {}
+    for directory in directories:
+        if about := read_evaluation(directory):
+            value = about.get("mean", about.get(read_result(directory)["measure"]))
+            found.setdefault(directory.parent.name, []).append(value)
+    for name, values in found.items():
+        print(f"{name:<40} {number(sum(values) / len(values)):>10}   evaluated, {len(values)} of its runs")
 
 
 def evaluation(directory: Path) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import gc
 import io
 import os
 import sys
+import textwrap
 import traceback
 from typing import NoReturn
 
@@ -41,7 +42,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt as error:
-        print(*(error.args or ("interrupted; to start again, type the same command",)), file=sys.stderr)
+        again = "interrupted; to start again, type the same command (finished runs are not repeated)"
+        print(*(error.args or (again,)), file=sys.stderr)
         code = signals.exit_code()
     except OSError as error:
         from spinup.runs.display import no_output
@@ -75,7 +77,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 def help_text() -> str:
     """Return the text of `spinup --help`."""
-    names = ", ".join(name for name, algorithm in registry.algorithms().items() if not algorithm.variant)
+    indent = " " * 50
+    names = textwrap.fill(", ".join(name for name, algorithm in registry.algorithms().items() if not algorithm.variant),
+                          width=118, initial_indent=indent, subsequent_indent=indent)
     groups = "\n".join(group.HELP.replace("{algorithms}", names) for group in GROUPS)
     return (f"usage: spinup COMMAND ...\n\n{groups}\n`spinup COMMAND --help` explains a command. A run's files go to "
             "runs/NAME/NAME_s1.\n")

@@ -1,5 +1,7 @@
 """`spinup bench`: speed, returns, time to a return, and experiments of papers. The benchmarks of language models are in
 `llm`."""
+import argparse
+from functools import partial
 from pathlib import Path
 
 from llm import cli as llm_cli
@@ -147,9 +149,10 @@ def paper(argv: list[str]) -> int:
     from spinup.runs.flags import add_seeds, processes
     papers = find_papers()
     parser = Parser("spinup bench paper", "Run a small version of a paper's experiment. Print a table of results and "
-                                          "goals, and draw a plot. Finished runs are not repeated.")
-    parser.add_argument("name", choices=list(papers), metavar="NAME",
-                        help="; ".join(f"{name}: {title_of(name)}" for name in papers))
+                                          "goals,\nand draw a plot. Finished runs are not repeated.")
+    parser.add_argument("name", choices=list(papers), metavar="NAME", help="one of the experiments below")
+    parser.epilog = "\n".join(["experiments:", *(f"  {name:<22}{title_of(name)}" for name in papers)])
+    parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28, width=120)
     add_seeds(parser, None, "[the seeds of the goals]")
     parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
     parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",

@@ -9,7 +9,7 @@ from spinup.registry import Algorithm
 
 HELP = """\
 Get information:
-  spinup algos                                    algorithms, what they support, their presets
+  spinup algos [NAME]                             algorithms; of one, what it supports, and its presets
   spinup envs [--grep WORD]                       environments that you can use here
   spinup metrics [ALGORITHM] [--grep WORD]        what the columns of progress.csv mean
   spinup doctor                                   what works on this machine
@@ -17,16 +17,21 @@ Get information:
 
 
 def algos(argv: list[str]) -> int:
-    Parser("spinup algos", "List algorithms and their variants, what they support, and their presets.").parse(argv)
+    parser = Parser("spinup algos", "List algorithms and their variants. With a name, show what the algorithm "
+                                    "supports, and its presets.")
+    parser.add_argument("algorithm", nargs="*", default=[], help="a name such as ppo or llm grpo. [all]")
+    name = " ".join(parser.parse(argv).algorithm)
     from rich.console import Console
     console = Console(width=None if sys.stdout.isatty() else 160)
+    if name:
+        print_algorithm(registry.find(name), console)
+        return 0
     for family in registry.FAMILIES:
         found = {**registry.algorithms(family), **registry.installed(family)}
         for algorithm in found.values():
             if not algorithm.variant:
-                print_algorithm(algorithm, console)
-    console.print("reached here: mean over seeds, from docs/benchmarks; empty: the preset was not "
-                  "measured", highlight=False, soft_wrap=True)
+                print_title(algorithm, console)
+    console.print("`spinup algos ppo` shows what ppo supports, and its presets", highlight=False, soft_wrap=True)
     for family in registry.FAMILIES:
         for fault in registry.installed(family).faults.values():
             print(fault)
@@ -35,16 +40,17 @@ def algos(argv: list[str]) -> int:
 
 def print_algorithm(algorithm: Algorithm, console: object) -> None:
     """Print information on an algorithm: its variants, the spaces that it supports, and a table of its presets."""
-    from rich.markup import escape
     from rich.table import Table
-    title = " | ".join([algorithm.name, *algorithm.variants])
-    console.print(f"[bold]{title}[/]  {escape(algorithm.summary)}", highlight=False, soft_wrap=True)
+    print_title(algorithm, console)
     about = algorithm.about
     serves = f"tasks: {', '.join(task_names())}; JSONL files"
     if not algorithm.family:
         actions, observations = (", ".join(about.get(key, ())) for key in ("actions", "observations"))
         serves = f"actions: {actions}; observations: {observations}"
     console.print(f"     {serves}", highlight=False, soft_wrap=True)
+    if not algorithm.presets:
+        console.print("     no presets; the defaults apply", highlight=False)
+        return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("     preset", "steps", "reached here", "best published"):
         table.add_column(column, justify="right" if column == "steps" else "left")
@@ -54,6 +60,16 @@ def print_algorithm(algorithm: Algorithm, console: object) -> None:
                       ", ".join(f"{k} {v}" for k, v in reached.items() if k not in ("seeds", "file")),
                       data["published"] or "")
     console.print(table)
+    console.print("     reached here: mean over seeds, from docs/benchmarks; empty: the preset was not measured. "
+                  "E100: mean return of the final policy in 100 new episodes, without exploration. R100: mean "
+                  "training return of the last 100 episodes", highlight=False, soft_wrap=True)
+
+
+def print_title(algorithm: Algorithm, console: object) -> None:
+    """Print a line with the names of an algorithm and its variants, and its summary."""
+    from rich.markup import escape
+    title = " | ".join([algorithm.name, *algorithm.variants])
+    console.print(f"[bold]{title}[/]  {escape(algorithm.summary)}", highlight=False, soft_wrap=True)
 
 
 def envs(argv: list[str]) -> int:

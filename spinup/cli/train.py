@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 HELP = """\
 Train:
-  spinup ALGORITHM [--env CartPole-v1] [flags]    one of: {algorithms}; `spinup ppo --help` lists its flags;
+  spinup ALGORITHM [--env CartPole-v1] [flags]    train an agent; ALGORITHM is one of
+{algorithms},
                                                   or the dotted name of a module of your own
   spinup llm METHOD [--task reverse] [flags]      the same for language models; `spinup llm` lists methods and tasks
   spinup grid ALGORITHM --seed 0 1 2 [flags]      every combination of the given values, one process per run

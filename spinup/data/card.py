@@ -35,4 +35,4 @@ def card(data: Dataset) -> str:
 def spelled(x: np.ndarray) -> str:
     """Describe the shape and the type of an array of numbers, `[N, ...]`, in words."""
     each = "×".join(map(str, x.shape[1:]))
-    return f"{each} numbers of {x.dtype}" if each else f"one {x.dtype}"
+    return f"{each} number{'s' * (each != '1')} of {x.dtype}" if each else f"one {x.dtype}"

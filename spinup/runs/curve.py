@@ -33,7 +33,7 @@ TRUTH = "held_out_gold"                                      # true reward, logg
 # Contents of `curve.png` by measure, or for the true reward if it is known: the label of the y axis and the columns to
 # plot. The columns use the styles of `LOOKS` in order.
 SHOWN = {
-    "return_mean_100": ("undiscounted return", {"return_mean": "mean of an epoch's episodes",
+    "return_mean_100": ("return", {"return_mean": "mean of an epoch's episodes",
                                                 "return_mean_100": "mean of the last 100 episodes"}),
     "held_out_accuracy": ("share of responses", {"reward": "mean reward in training",
                                                  "held_out_accuracy": "solved held-out problems"}),

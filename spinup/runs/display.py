@@ -108,10 +108,11 @@ def say(line: str) -> None:
 
 
 class Display:
-    """Live display of rows. `measure` is the column that measures the quality of the policy."""
+    """Live display of rows. `measure` is the column that measures the quality of the policy, `unit` the name of a step.
+    """
 
-    def __init__(self, title: str, measure: str, quiet: bool):
-        self.title, self.measure, self.quiet = title, measure, quiet
+    def __init__(self, title: str, measure: str, quiet: bool, unit: str = "steps"):
+        self.title, self.measure, self.quiet, self.unit = title, measure, quiet, unit
         self.console = Screen()
         self.live = None
         self.lines = 0
@@ -147,8 +148,8 @@ class Display:
                 self.live.update(self._table(row, left), refresh=True)
         elif steps * PLAIN_LINES >= self.total * self.lines:
             self.lines = steps * PLAIN_LINES // self.total + 1
-            self.say(f"{steps:>11,} / {self.total:,} steps   {short(self.measure)} {number(row[self.measure]):>8}   "
-                     f"{pace(rate):>8} steps/s   {left}")
+            self.say(f"{steps:>11,} / {self.total:,} {self.unit}   {short(self.measure)} "
+                     f"{number(row[self.measure]):>8}   {pace(rate):>8} steps/s   {left}")
 
     def _table(self, row: dict[str, float], left: str) -> Group:
         table = Table(box=None, show_header=False, padding=(0, 2))
@@ -159,7 +160,7 @@ class Display:
             table.add_row(*(cell for name, value in pair for cell in (Text(name, "dim"), Text(value, "bold"))))
         bar = Table.grid(padding=(0, 1))
         bar.add_row(ProgressBar(total=self.total, completed=row["steps"], width=40),
-                    f"{row['steps']:,} / {self.total:,} steps", Text(left, "dim"))
+                    f"{row['steps']:,} / {self.total:,} {self.unit}", Text(left, "dim"))
         return Group(table, bar)
 
     def close(self) -> None:

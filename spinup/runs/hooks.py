@@ -8,6 +8,7 @@ class Hooks:
 
     Attributes:
         measure: the column of `progress.csv` that measures the quality of the policy.
+        unit: what the run counts, as its lines name it.
         next_words: the commands that a finished run recommends.
         epochs: rows of `progress.csv` in a run.
         results: the files that a finished run names, by kind.
@@ -15,6 +16,7 @@ class Hooks:
     """
 
     measure = "return_mean_100"
+    unit = "steps"
     next_words: tuple[str, ...] = ("plot", "watch", "eval", "resume")
     epochs = 200
     results: Mapping[str, str] = {"curve": "curve.png"}

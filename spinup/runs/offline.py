@@ -141,7 +141,7 @@ class OfflineRun(Run):
     env: one copy, from `open_data`, for its spaces. data: the dataset; UserError if a resumed run had another one.
     """
 
-    measure, epochs = "test_return", 50
+    measure, unit, epochs = "test_return", "gradient steps", 50
 
     def __init__(self, config: OfflineConfig, env: VectorEnv, data: Dataset, resume: str | Path | None = None):
         super().__init__(config, env, resume, whole_episodes=True)        # `env` keeps no state between updates
@@ -151,7 +151,7 @@ class OfflineRun(Run):
 
     def describe_subject(self) -> dict[str, Any]:
         kept = ("sha256", "env", "steps", "episodes", "mean_return")
-        return {**super().describe_subject(), "unit": "gradient steps",
+        return {**super().describe_subject(), "unit": self.unit,
                 "dataset": {key: self.data.about.get(key) for key in kept}}
 
     def announce(self) -> None:

@@ -60,6 +60,8 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     layers = {**by_kind, **values, **algorithm.settings, **own, **from_file, **given,
               subject: value if isinstance(value, str) and ":" in value else full}         # with its package
     said = [name, *(f"defaults for {algorithm.kinds[kind]}" for kind in kinds)]
+    if said == ["none"]:
+        said.append("the defaults apply")
     if name == "none" and preset == "auto":
         said += [f"--preset {near} is for a similar environment"
                  for near in family(algorithm).kindred(full, algorithm.presets)[:1]]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from spinup.envs.state import load_rng, save_rng
@@ -25,6 +24,7 @@ from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, Silent, check_logs
 from spinup.runs.records import config_to_json
 from spinup.runs.resuming import state_to_resume
+from spinup.runs.threads import limited
 from spinup.runs.trust import check_modules
 from spinup.runs.values import FAULTS, diverged, finite, restore, weights
 from spinup.runs.workers import Workers, nested
@@ -93,11 +93,12 @@ class Training(Hooks):
             self.lock.release()
             self.close_subject()
             raise
-        self.threads_before, self.under_way = torch.get_num_threads(), False
-        torch.set_num_threads(self.threads)
-        self.blas = threadpool_limits(self.threads, "blas")               # NumPy's threads
+        self.under_way = False
+        self.limits = limited(self.threads)
+        self.limits.__enter__()
         self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
-                               f"{describe(self.directory)}", self.measure, self.config.quiet or not self.leads)
+                               f"{describe(self.directory)}", self.measure, self.config.quiet or not self.leads,
+                               self.unit)
         self.interruption = Interruption(self.display.say).__enter__()
         self.started = time.perf_counter()
 
@@ -116,8 +117,7 @@ class Training(Hooks):
             write_json(self.directory / "config.json", description)
 
     def _end(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
-        torch.set_num_threads(self.threads_before)
+        self.limits.__exit__(None, None, None)
         self.interruption.__exit__()
         advice = ""
         if "resume" in self.next_words:
@@ -153,6 +153,9 @@ class Training(Hooks):
         after the current update and saves a checkpoint.
         """
         self.steps_each, self.end = steps_each, total * steps_each
+        if steps_each > 1 and self.end < 0.99 * self.config.total_steps:
+            self.display.say(f"{self.end:,} steps in place of {self.config.total_steps:,}: whole updates of "
+                             f"{steps_each:,} steps")
         self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
         per_save = max(1, round((self.config.checkpoint_steps or self.end / CHECKPOINTS) / steps_each)) * steps_each
         self._continue()
@@ -294,5 +297,3 @@ class Training(Hooks):
             "status": self.status, "stopped_early": self.stopped, "steps": self.steps,
             "seconds": round(self.seconds, 3), "steps_per_second": self._rate(), "peak_memory": peak_memory(),
             "measure": self.measure, **self.outcome()})
-
-

@@ -5,6 +5,7 @@ import inspect
 import io
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from spinup.envs.memory import Inputs, Memory
 from spinup.envs.single import Single
 from spinup.envs.stack import FrameStack
 from spinup.errors import UserError, source_name
-from spinup.runs.display import number
+from spinup.runs.display import TELL_EVERY, number
 from spinup.runs.episodes import UNSEEN, check_ends, check_fits, settings_in
 from spinup.runs.files import write_whole
 from spinup.runs.policy import Policy
@@ -63,6 +64,8 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
         with drawing(game, name):
             ready_mujoco(game)
         player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
+        if gif is not None:
+            print(f"drawing {name}", flush=True)
         film = None if gif is None else Film(game.metadata.get("render_fps") or 30, most=GIF_FRAMES)
         returns = []
         for episode in range(episodes):
@@ -123,8 +126,11 @@ def play(player: Policy, game: Env, name: str, deterministic: bool, film: "Film 
     """Play one episode, in a GIF or a window; return its undiscounted return and its length."""
     with drawing(game, name) if film is None else contextlib.nullcontext():      # the first reset opens a window
         obs, _ = game.reset(seed=seed)
-    total, steps, over = 0.0, 0, False
+    total, steps, over, told = 0.0, 0, False, time.perf_counter()
     while True:
+        if film is not None and time.perf_counter() - told >= TELL_EVERY:
+            told = time.perf_counter()
+            print(f"step {steps:,} of the episode", flush=True)
         if film is not None and film.wants(steps, over):
             with drawing(game, name):
                 # A `Single` has already begun the next episode.

@@ -248,6 +248,18 @@ def test_sample_efficiency_has_one_axis_for_all(trained, tmp_path):
     assert curve[len(curve) // 2 + 1:] == pytest.approx(1) and curve[len(curve) // 4] < 0.6
 
 
+# Turned red by: a line that goes on, flat, after the last step of the algorithm.
+def test_the_line_of_a_short_run_ends_with_it(trained, tmp_path, monkeypatch):
+    trained("ppo", "CartPole-v1", 1, 475.0)
+    short = trained("vpg", "CartPole-v1", 1, 475.0) / "result.json"
+    short.write_text(short.read_text().replace('"steps": 1000', '"steps": 500'))
+    ends = []
+    monkeypatch.setattr("spinup.bench.report.pictures.efficiency", lambda name, curves, given, looks: ends.append(
+        given) or Picture(name, b"", ""))
+    report([tmp_path], tmp_path / "x.html")
+    assert ends == [{"ppo": 1.0, "vpg": 0.5}]
+
+
 # Turned red by: runs with different settings averaged as one algorithm, or told apart by what does not change a result.
 def test_settings_that_differ_are_told_apart(trained, tmp_path):
     for seed in (1, 2):

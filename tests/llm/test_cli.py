@@ -292,7 +292,7 @@ def test_the_first_line_names_the_preset(cli, beginner):
         presets = ALL[method].presets
         fitting = [name for name in (f"reverse {method}", "reverse") if name in presets]     # its own before all's
         assert cli("llm", method, *words).out.startswith(f"preset: {fitting[0]}\n")
-    assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none\n")
+    assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none; the defaults apply\n")
 
 
 # Without a name each run takes a fresh number, and a named one that exists is refused. Turned red by: no such refusal.

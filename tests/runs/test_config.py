@@ -216,7 +216,7 @@ def test_flags_count_over_the_file_over_the_preset_over_the_default(tmp_path):
     config, name = configure(PPO, {"rollout_steps": 512}, preset="none", file=file)
     assert (config.epochs, config.lr, config.rollout_steps, name) == (
         default.epochs, preset.lr / 2, 512, "none; defaults for discrete actions")
-    assert configure(find("vpg"), {}, preset="none") == (find("vpg").load().Config(), "none")
+    assert configure(find("vpg"), {}, preset="none") == (find("vpg").load().Config(), "none; the defaults apply")
 
 
 def test_the_file_may_name_the_environment_and_so_the_preset(tmp_path):

@@ -303,6 +303,14 @@ def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
     assert told == pytest.approx(result["steps_per_second"], rel=0.1)
 
 
+# Turned red by: steps that are left out without a word; a word about a few of them.
+@pytest.mark.parametrize(("asked", "words"), [(1100, "1,024 steps in place of 1,100: whole updates of 128 steps"),
+                                              (1030, "")])
+def test_a_run_says_if_it_makes_fewer_steps_than_asked(asked, words, cli):
+    out = cli("ppo", *WORDS, "--total-steps", asked).out
+    assert words in out and ("in place of" in out) == bool(words)
+
+
 def test_what_is_not_supported_is_said_before_anything_is_made(tree):
     class Words(gymnasium.Env):
         observation_space, action_space = gymnasium.spaces.Text(5), gymnasium.spaces.Discrete(2)

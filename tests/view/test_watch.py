@@ -91,7 +91,8 @@ def test_gif_runs_at_the_environments_speed_and_shows_every_end(policy, tmp_path
     with Image.open(path) as gif:
         assert gif.size == (400, 50) and gif.info["loop"] == 0
     assert capsys.readouterr().out.splitlines() == [
-        "episode 1: return 14, 7 steps", "episode 2: return 14, 7 steps", f"{path}: 10 frames, 1.9 s"]
+        "drawing Painter", "episode 1: return 14, 7 steps", "episode 2: return 14, 7 steps",
+        f"{path}: 10 frames, 1.9 s"]
     assert policy.rng.bit_generator.state == before
 
 

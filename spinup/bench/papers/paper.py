@@ -73,11 +73,13 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
     kind = "--task" if algorithm.startswith("llm ") else "--env"
     words = [kind, subject, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet", *flags]
     if not (folder / "config.json").exists():
+        print(f"training {folder}", flush=True)
         spinup(*algorithm.split(), *words)
         return folder
     config, _ = from_flags(find(algorithm), words)
     check_same(folder, algorithm, config, HOW, "choose another --log-dir")
     if not finished(folder):
+        print(f"resuming {folder}", flush=True)
         spinup("resume", str(folder))
     return folder
 
