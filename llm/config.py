@@ -10,6 +10,7 @@ from llm.tasks.names import without_wrappers
 from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Processes, Range, RunConfig, Size, Unit
+from spinup.runs.convert import flag
 
 FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
@@ -30,6 +31,8 @@ class LanguageConfig(RunConfig):
     MODELS: ClassVar[tuple[int, int]] = (1, 1)
     # True if responses are of older weights or of another program than the learner's; importance weights correct this.
     off_policy: ClassVar[bool] = False
+    # Settings that only count with some value of another setting: their name, its name, its values.
+    ONLY_WITH: ClassVar[tuple[tuple[str, str, tuple[Any, ...]], ...]] = ()
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
     reward: str | object = ""            # file.py:function, names as in exact,0.2*length, or the run of a reward model
@@ -45,7 +48,7 @@ class LanguageConfig(RunConfig):
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
     compile: bool = False                # compile the layers: a minute or two once, then faster updates on a GPU
-    workers: Processes = 1               # processes, each with a share of the responses; torchrun's number overrides it
+    workers: Processes = 1               # processes that share the responses, in most methods; torchrun's number wins
     shard: bool = False                  # divide Adam's moments and fp32 copies among the processes, to save memory
     fsdp: bool = False                   # divide weights, gradients and moments among the processes: larger models fit
     lora: Rank = 0                       # rank of adapters, trained in place of the weights; 0 = train all weights
@@ -56,6 +59,12 @@ class LanguageConfig(RunConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        for name, other, values in self.ONLY_WITH:
+            given = getattr(self, other)
+            if getattr(self, name) != getattr(type(self), name) and given not in values:
+                now = "your own function" if callable(given) else given
+                raise UserError(f"{flag(name)} has no effect with {flag(other)} {now}; leave it out, or choose "
+                                f"{flag(other)} {' or '.join(map(str, values))}")
         if self.lora and not self.model:
             raise UserError("--lora trains adapters beside the weights of a given model; add --model, or leave out "
                             "--lora")

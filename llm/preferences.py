@@ -3,7 +3,6 @@
 In a `Batch` of pairs, row 2 i is the chosen (preferred) response of pair i, and row 2 i + 1 the rejected one.
 """
 import math
-import time
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,7 +106,7 @@ class Sampled:
 def keep(run: Run, pairs: Sequence[Batch], **parts: Any) -> None:
     """Name the parts of the run's checkpoints, with the checksum of the pairs that it learns from or tests on."""
     old = run.state is not None and "pairs" not in run.state["parts"]     # checkpoints did not always have it
-    run.keep(**parts, **({} if old else {"pairs": Sampled(*pairs)}))
+    run.keep(**parts, pairs=None if old else Sampled(*pairs))
 
 
 def held_out_pairs(cfg: PreferenceConfig) -> int:
@@ -197,8 +196,7 @@ class RewardRun(Run):
         means = {name: found.get(name, math.nan) for name in self.own}
         self.best = {"pair_accuracy": self.logged["pair_accuracy"]}
         self.means.clear()
-        self.clock.clear()
-        self.row_began = time.perf_counter()
+        self.clock.restart()
         return means
 
     def result(self, model: ScalarModel) -> Result:

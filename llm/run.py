@@ -2,9 +2,8 @@
 import math
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from llm.clock import Clock
 from llm.columns import METRICS, PHASES, TAKEN, Means, statistics
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
@@ -22,7 +22,7 @@ from llm.memory import as_before, enough_memory, fit, out_of_memory
 from llm.parallel import distributed, shared, sum_gradients
 from llm.policy import fsdp
 from llm.policy.generate import Sampler
-from llm.policy.load import Start
+from llm.policy.load import Start, checksum
 from llm.policy.policy import LanguagePolicy, check_context
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, separated, solved
@@ -77,15 +77,19 @@ class Run(Training):
         self.sampler = Sampler(self.model, self.tokenizer.ends)
         self.divided: fsdp.Divided | None = None                          # the policy, once `keep` has divided it
         self.means, self.source = Means(), None
-        self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
+        self.clock = Clock(self.device)
+        self.timed = self.clock.timed
         self.own: tuple[str, ...] = ("off_policy",) if config.off_policy else ()
         self.parts_of_reward: list[str] | None = None                     # their names, known from the first rewards
         self.tests: Callable[[], dict[str, Any]] = dict                   # numbers for `log` before the first update
         self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest, self.max_tokens, self.model)
+        self.others: dict[str, int] = {}                                  # checksums of other models that do not learn
         if task.judge is not None:
             task.judge.serve(self.device, config.micro_batch)
+            if hasattr(task.judge, "model"):
+                self.depend_on("the reward model", task.judge.model)
         if config.off_policy:
             from llm.ahead import Source  # not above: other runs need neither processes nor HTTP
             self.source = Source(self, longest + self.max_tokens)
@@ -138,6 +142,10 @@ class Run(Training):
         """Add the numbers of one update; a row of the log holds their means over its updates."""
         self.means.add(values)
 
+    def depend_on(self, name: str, model: nn.Module) -> None:
+        """Refuse to resume the run if a model that does not learn has other weights than now."""
+        self.others[name] = checksum(model)
+
     def columns(self, *names: str) -> None:
         """Name this method's columns besides `METRICS`; their numbers are given to `add`."""
         self.own += names
@@ -150,15 +158,6 @@ class Run(Training):
         """Add the statistics of a whole batch, before the method drops any group."""
         self.add(**statistics(batch))
 
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Add the seconds of a block, with its work on a GPU, to the timer of that name."""
-        began = time.perf_counter()
-        yield
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        self.clock[name] += time.perf_counter() - began
-
     def evaluate(self, greedy: bool = True) -> list[Batch]:
         """Responses to the held-out problems: samples, equally many per problem and `held_out` in all; then, with
         `greedy`, the most likely response to each problem.
@@ -166,16 +165,15 @@ class Run(Training):
         Each call uses the same problems and a new generator with the same seed. A pretrained model samples all in one
         batch: twice as many rows hardly take longer.
         """
-        began, generator = dict(self.clock), torch.Generator(self.device).manual_seed(EVALUATION)
+        generator = torch.Generator(self.device).manual_seed(EVALUATION)
         samples = max(1, self.config.held_out // len(self.held_out))
-        if self.pretrained and greedy:
-            found = separated(self.sample(self.held_out, samples + 1, 1, generator))
-        else:
+        with self.clock.evaluating():
+            if self.pretrained and greedy:
+                return separated(self.sample(self.held_out, samples + 1, 1, generator))
             found = [self.sample(self.held_out, samples, 0, generator)]
-            found += [self.sample(self.held_out, 1, 1, generator)] if greedy else []
-        self.clock["evaluation"] += sum(self.clock[k] - began.get(k, 0.0) for k in ("rollout", "reward"))
-        self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
-        return found
+            if greedy:
+                found.append(self.sample(self.held_out, 1, 1, generator))
+            return found
 
     def result(self) -> Result | None:
         """End the run and return its result, which holds the policy. Ranks other than 0 return None."""
@@ -207,18 +205,15 @@ class Run(Training):
         return {**replace(self.start, model=self.model).described(TOKENIZER), "max_tokens": self.max_tokens}
 
     def after_update(self) -> None:
-        now = time.perf_counter()
-        spent = sum(self.clock[phase] for phase in PHASES)
-        self.clock["update"] += max(0.0, now - self.row_began - spent)
+        self.clock.end_update()
         if self.pretrained and not self.update:
-            each = now - self.row_began
+            each = self.clock.since()
             seconds = each * self.end + self.seconds_of_row * math.ceil(self.epochs)
             self.display.say(f"an update takes {each:.2g} s: about {duration(seconds)} for {self.end:,} updates and "
                              "their evaluations")
 
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
-        self.clock.clear()                                                # pairs were sampled before
-        self.row_began = time.perf_counter()
+        self.clock.restart()                                              # pairs were sampled before
         for update in super().updates(total, steps_each):
             if self.source:
                 self.source.mark()
@@ -233,7 +228,7 @@ class Run(Training):
         if self.pretrained and not self.steps and not callable(getattr(self.config, "loss", None)):
             self.log(**self.tests())
             self._write_row()
-            self.seconds_of_row = self.row_began - began
+            self.seconds_of_row = self.clock.began - began
 
     def row(self) -> dict[str, float]:
         sampled, greedy = self.evaluate()
@@ -245,7 +240,7 @@ class Run(Training):
         self.log_file.write_samples(as_lines(sampled, self.steps, more))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
         means = self.means.of_row()
-        seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
+        seconds = self.clock.training
         with self.timed("evaluation"):
             kl, kl_of_response = kl_to_reference(self.model, self.reference, self.config, sampled)
         if self.rows == 1:                                                # parts of the reward, then the user's loss
@@ -256,8 +251,7 @@ class Run(Training):
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.means.sums["tokens"] / seconds)}
         self.means.clear()
-        self.clock.clear()
-        self.row_began = time.perf_counter()
+        self.clock.restart()
         return row
 
     def diagnose(self, row: dict[str, float]) -> list[str]:
@@ -276,16 +270,21 @@ class Run(Training):
     def save_subject(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), "device": self.device.type, **self.means.state_dict(),
                 "best": dict(self.best), "said": sorted(self.display.said), "own": list(self.own),
-                "parts": self.parts_of_reward, "initial": self.checksum,
+                "parts": self.parts_of_reward, "initial": self.checksum, "others": self.others,
                 **(self.source.state_dict() if self.source else {})}
 
     def load_subject(self, state: dict[str, Any]) -> None:
-        """Restore the state from `save_subject`. UserError if the initial policy or the kind of device has changed."""
+        """Restore the state from `save_subject`. UserError if the initial policy, another model that does not learn, or
+        the kind of device has changed."""
         check_same_device(state.get("device", self.device.type), self.device.type)
         if state.get("initial", self.checksum) != self.checksum:
             raise UserError(f"{self.start.directory or 'the initial policy'} has changed since this run began, and the "
                             "run needs it as its reference policy; restore it, or train again under another "
                             "--exp-name")
+        for name, before in state.get("others", {}).items():
+            if self.others.get(name, before) != before:
+                raise UserError(f"{name} has changed since this run began; restore it, or train again under another "
+                                "--exp-name")
         self.generator.set_state(state["generator"])
         self.own = tuple(current(name) for name in state.get("own", ())) or self.own
         self.parts_of_reward = state.get("parts", self.parts_of_reward)

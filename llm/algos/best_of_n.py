@@ -105,7 +105,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return aggregate(each, part.mask, denominator=denominator), stats
 
     with run:
-        run.keep(model=run.model, optimizer=optimizer, **({"data": data} if offline else {}))
+        run.keep(model=run.model, optimizer=optimizer, data=data)
         for update in run.updates(cfg.total_steps):
             # Collect responses and select the winners.
             if offline:

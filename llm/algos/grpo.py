@@ -89,6 +89,7 @@ class Config(GroupConfig, EngineConfig):
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     LENGTH: ClassVar[str] = "--overlong"
+    ONLY_WITH: ClassVar[tuple] = (("tau_pos", "loss", ("gate",)), ("tau_neg", "loss", ("gate",)))
 
     def __post_init__(self):
         super().__post_init__()

@@ -30,7 +30,7 @@ Published REINFORCE++ also clips a ratio. With one update per batch this ratio i
 """
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -64,6 +64,8 @@ class Config(EngineConfig):
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
     anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
+
+    ONLY_WITH: ClassVar[tuple] = (("memory", "baseline", ("mean",)),)
 
     def __post_init__(self):
         super().__post_init__()
@@ -144,6 +146,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     start = find_start(cfg, task, resume)
     teacher = on_device(load_model(cfg.teacher), cfg).model if cfg.teacher else None
     run = Run(cfg, task, start, resume)
+    if teacher is not None:
+        run.depend_on("the teacher", teacher)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     expected = RunningMean(cfg.memory, run.device)
 
@@ -176,6 +180,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 adv = leave_one_out(rewards, cfg.samples)[:, None]                # [B, 1]
             elif cfg.baseline == "greedy":
                 greedy = run.sample(batch.problems, greedy=1)
+                run.add(tokens=greedy.responses.lengths.sum())            # for the speed
                 adv = (rewards - greedy.rewards[r.of])[:, None]
             elif cfg.baseline == "batch":
                 shifted = rewards - rewards.min()     # equal rewards become 0: no scaled rounding

@@ -63,11 +63,17 @@ class Start:
 
     def checksum(self) -> int:
         """CRC-32 of the weights, the tokens and the chat template."""
-        found = 0
-        for weight in self.model.state_dict().values():
-            found = zlib.crc32(weight.cpu().flatten().contiguous().view(torch.uint8).numpy(), found)
         template = getattr(getattr(self.tokenizer, "tokenizer", None), "chat_template", None)
-        return zlib.crc32(json.dumps([vocabulary(self.tokenizer), template], sort_keys=True).encode(), found)
+        return zlib.crc32(json.dumps([vocabulary(self.tokenizer), template], sort_keys=True).encode(),
+                          checksum(self.model))
+
+
+def checksum(model: nn.Module) -> int:
+    """CRC-32 of the weights of a model."""
+    found = 0
+    for weight in model.state_dict().values():
+        found = zlib.crc32(weight.cpu().flatten().contiguous().view(torch.uint8).numpy(), found)
+    return found
 
 
 def fresh(cfg: LanguageConfig, task: Any) -> Start:

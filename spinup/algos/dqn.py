@@ -130,7 +130,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with run:
         env.reset()
         run.keep(policy=policy, target=target, optimizer=optimizer, replay=replay, stats=stats,
-                 **({"priorities": priorities} if priorities else {}))
+                 priorities=priorities)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.

@@ -128,11 +128,11 @@ class NoisyLinear(nn.Linear):
             self.weight_sigma = nn.Parameter(torch.full_like(self.weight, sigma / n_in**0.5))
             self.bias_sigma = nn.Parameter(torch.full_like(self.bias, sigma / n_in**0.5))
 
-    def forward(self, x: Tensor, eps: Tensor) -> Tensor:
+    def forward(self, x: Tensor, eps: Tensor | None = None) -> Tensor:
         """Outputs `[B, n_out]` for `x`, `[B, n_in]`. eps: standard normal, `[noise_size]`, or
-        `[B, noise_size]` with other noise for each row; of size 0 for no noise."""
+        `[B, noise_size]` with other noise for each row; by default there is no noise."""
         y = super().forward(x)
-        if not eps.shape[-1]:
+        if eps is None or not self.noise_size:
             return y
         ins, outs = signed_root(eps).split([self.in_features, self.out_features], -1)
         # (sigma * outs ins^T) x, without the matrix of the noise.
@@ -163,8 +163,9 @@ class ReturnNetwork(nn.Module):
             width = widths[-1]
         outputs = [cfg.atoms, num_actions * cfg.atoms] if cfg.dueling else [num_actions * cfg.atoms]
         last = max(1, last // len(outputs))                   # two streams, same width in total
-        self.layers = nn.ModuleList(NoisyLinear(*shape, cfg.sigma) for n in outputs
-                                    for shape in ((width, last), (last, n)))
+        self.layers = nn.ModuleList()
+        for n in outputs:
+            self.layers += [NoisyLinear(width, last, cfg.sigma), NoisyLinear(last, n, cfg.sigma)]
         self.noise_sizes = [layer.noise_size for layer in self.layers]
         self.noise_size = sum(self.noise_sizes)
         self.register_buffer("support", torch.linspace(cfg.v_min, cfg.v_max, cfg.atoms))
@@ -174,8 +175,7 @@ class ReturnNetwork(nn.Module):
         """Outputs for `obs`, `[B, *shape]`. eps: standard normal, `[noise_size]` or
         `[B, noise_size]`; by default the weights have no noise."""
         features = self.body(obs)                             # [B, width]
-        eps = obs.new_zeros(0) if eps is None else eps
-        noise = eps.split(self.noise_sizes, -1) if eps.shape[-1] else [eps] * len(self.layers)
+        noise = [None] * len(self.layers) if eps is None else eps.split(self.noise_sizes, -1)
         streams = []
         for i in range(0, len(self.layers), 2):               # hidden and output layer of each
             hidden = self.layers[i](features, noise[i]).relu()
@@ -199,9 +199,9 @@ class ReturnNetwork(nn.Module):
         to (values `[N, n]`, epsilon). It always uses the current weights and epsilon."""
         @torch.no_grad()
         def values(obs: np.ndarray, eps: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-            seen, noise = (x if x is None else torch.from_numpy(np.ascontiguousarray(x))
-                           .to(self.epsilon.device) for x in (obs, eps))
-            return self.mean(self(seen, noise)).cpu().numpy(), float(self.epsilon)
+            obs = torch.from_numpy(np.ascontiguousarray(obs)).to(self.epsilon.device)
+            eps = None if eps is None else torch.from_numpy(eps).to(self.epsilon.device)
+            return self.mean(self(obs, eps)).cpu().numpy(), float(self.epsilon)
         return values
 
 
@@ -255,7 +255,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with run:
         env.reset()
         run.keep(policy=policy, target=target, optimizer=optimizer, replay=replay, stats=stats,
-                 **({"priorities": priorities} if priorities else {}))
+                 priorities=priorities)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect. Each action has its own noise.

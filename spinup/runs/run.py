@@ -102,7 +102,7 @@ class Run(Training):
     def keep(self, **parts: Any) -> None:
         """Keep parts for the checkpoint. A part called `replay` has its own files; only its counters are in the
         checkpoint."""
-        super().keep(**parts, **({"best": Best()} if self.config.keep_best else {}))
+        super().keep(**parts, best=Best() if self.config.keep_best else None)
         self.replay, self.replay_files = parts.get("replay"), ReplayFiles(self.directory)
 
     def updates_due(self, ratio: float) -> int:

@@ -142,8 +142,8 @@ class Training(Hooks):
             raise UserError(why(disk, describe(self.directory), "another --log-dir") + advice) from None
 
     def keep(self, **parts: Any) -> None:
-        """Name the parts that a checkpoint must hold; each has `state_dict` and `load_state_dict`."""
-        self.parts = parts
+        """Name the parts that a checkpoint must hold; each has `state_dict` and `load_state_dict`. None is no part."""
+        self.parts = {name: part for name, part in parts.items() if part is not None}
 
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
         """Yield the numbers of the remaining updates, of `total`. Rows and checkpoints are written in between.

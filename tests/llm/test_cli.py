@@ -34,7 +34,9 @@ WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads",
 NEEDS = {"lora": {"model": "a"}, "lora_alpha": {"lora": 8, "model": "a"}, "max_weight": {"lag": 1},
          "engine_timeout": {"engine": "http://a:1"}, "kl_target": {"kl_coef": 0.1}, "ptx_task": {"ptx_coef": 1.0},
          "workers": {"pairs": 256}, "perturbations": {"samples": 30},
-         "rivals": {"games": 512}, "samples": {"data": 65_536}}            # settings that another must go with
+         "rivals": {"games": 512}, "samples": {"data": 65_536}, "penalty": {"loss": "dpop"}, "alpha": {"loss": "tdpo"},
+         "margin": {"loss": "simpo"}, "step": {"loss": "step_dpo"}, "tau_pos": {"loss": "gate"},
+         "tau_neg": {"loss": "gate"}, "memory": {"baseline": "mean"}}      # settings that another must go with
 ALL = algorithms("llm")
 METHODS = {name: algorithm.module for name, algorithm in ALL.items()}
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
@@ -91,6 +93,8 @@ WRONG = {                                                                 # what
                                             "'group'?"),
     "truth": ("llm grpo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
     "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),
+    "margin": ("llm dpo --margin 1", "--margin has no effect with --loss dpo; leave it out, or choose --loss simpo"),
+    "memory": ("llm rloo --memory 0.5", "--memory has no effect with --baseline others; leave it out, or choose --baseli"),
     "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into heads of even size; choose --heads 4"),
     "heads of imitation": ("llm sft --heads 4 --width 68", "--heads 4 must divide --width 68 into heads of even size"),
     "group of one": ("llm grpo --samples 1", "--samples 1 gives only one; choose 2 or more"),

@@ -1,8 +1,10 @@
 """The methods against small numbers worked out by hand, and what they do with a batch in the course of a training."""
 import math
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -755,6 +757,19 @@ def test_a_policy_comes_near_its_teacher(watch, beginner, make_model):
     torch.testing.assert_close(adv, expected, atol=1e-5, rtol=0)
     found = seen.result.progress["kl_to_teacher"]
     assert 0 < sum(found[-5:]) < 0.75 * sum(found[:5])
+
+
+# Turned red by: a run that goes on with another teacher, and says nothing.
+def test_a_run_needs_the_teacher_that_it_began_with(beginner, make_model, tmp_path):
+    other = make_model(total_steps=3, lr=0.02, seed=7)
+    teacher = shutil.copytree(beginner, tmp_path / "teacher_s1")
+    given = TINY | {"model": beginner, "teacher": str(teacher), "log_dir": str(tmp_path / "runs"), "exp_name": "x"}
+    run = llm.reinforce(**given | {"total_steps": 2}).directory
+    shutil.copy(Path(other, "checkpoint.pt"), teacher / "checkpoint.pt")
+    with pytest.raises(UserError, match="the teacher has changed since this run began; restore it, or train again"):
+        llm.reinforce(**given | {"total_steps": 4}, resume=run)
+    shutil.copy(Path(beginner, "checkpoint.pt"), teacher / "checkpoint.pt")
+    assert llm.reinforce(**given | {"total_steps": 4}, resume=run).status == "finished"
 
 
 def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_model, tmp_path):

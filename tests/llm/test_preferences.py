@@ -2,6 +2,7 @@
 import json
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def worked(kind, d, logp, n, k):
 @pytest.mark.parametrize("kind", ["dpo", "ipo", "dpop", "tdpo", "simpo", "orpo", "step_dpo", "kto"])
 def test_losses_and_their_slopes(kind):
     given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (D, LOGP, LENGTHS, K)]
-    cfg = Config(beta=BETA, penalty=PENALTY, alpha=ALPHA, margin=MARGIN)
+    cfg = SimpleNamespace(beta=BETA, penalty=PENALTY, alpha=ALPHA, margin=MARGIN)
     found = preference_loss(kind, *given, torch.tensor(Z).double(), cfg)
     value, *slopes = (list(column) for column in zip(*map(worked, [kind] * 2, D, LOGP, LENGTHS, K), strict=True))
     close(found, value)
@@ -180,7 +181,7 @@ def test_dpo_is_at_rest_at_the_optimal_policy(beta):
 # Turned red by: the stop-gradient on K(l), on both or on neither; KL(pi || pi_ref).
 def test_tdpo_holds_the_divergence_of_the_preferred_fixed():
     testbed, policy, other, _, _ = policies()
-    pairs, cfg, h = torch.tensor([[3, 40], [17, 62]]), Config(beta=0.5, alpha=0.8), 1e-5
+    pairs, cfg, h = torch.tensor([[3, 40], [17, 62]]), Config(loss="tdpo", beta=0.5, alpha=0.8), 1e-5
     before = testbed.logp(other, testbed.sequences).detach()
 
     def divergence():
