@@ -19,7 +19,7 @@ from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import describe
 
-CHUNK = 256             # problems per batch of responses
+CHUNK = 256             # pairs or problems at a time
 Pair = tuple[Problem, str, str]         # a problem, the chosen response, the rejected response
 Judge = Callable[[Sequence[str | Messages], Sequence[str]], list[float]]
 
@@ -52,7 +52,7 @@ def judge_in(folder: Path, data: dict[str, Any], task: Task, device: str) -> Jud
     (Rafailov et al. 2023).
     """
     if data.get("judges"):
-        return load_reward_model(folder, device).judge
+        return load_reward_model(folder, device, unfinished=True).judge
     policy = writer(folder, data, task, device)
     tokenizer, temperature, where = policy.tokenizer, policy.temperature, policy.model.device
     reference = load_model(start_of(folder, data)).model.to(where)

@@ -1,4 +1,4 @@
-"""Load the policy or reward model of a run from its folder, with its task."""
+"""Load the policy or reward model of a run from its folder, with its task, and let it answer."""
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Search at test time: sample several responses of one policy to each problem, and choose one of them.
 
     best      sample responses until the task's verifier gives a reward of 1
-    vote      choose the most frequent response; this needs no verifier
+    vote      choose the most frequent final answer; this needs no verifier
     repair    after a wrong attempt, the policy reads the verifier's error message and tries again; needs several turns
     lemmas    keep the lemmas that wrong proofs prove; later attempts may use them as premises
 

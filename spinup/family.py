@@ -114,7 +114,7 @@ def load_with_env(directory: Path, device: str = "auto", best: bool = False) -> 
 
 
 def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str) -> None:
-    """Show the policy of a run in a window, or in a GIF. UserError if the environment cannot be drawn."""
+    """Show the policy of a run in a window, or in a GIF. UserError if the environment cannot be rendered."""
     policy, env = load_with_env(directory, device)
     watching.watch(policy, env, episodes=episodes, deterministic=not stochastic, gif=gif, seed=seed)
 

@@ -1,4 +1,4 @@
-"""Python modules, found by name without importing them."""
+"""Python modules: files found by name without importing them, and whether a file lies beside a run."""
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,9 +14,13 @@ def source(module: str) -> Path | None:
     if spec is None:
         return None
     folders = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
-    files = [file for folder in folders for file in (folder / "__init__.py", Path(f"{folder}.py"))]
-    return next((file for file in (files if rest else [Path(spec.origin or "")])
-                 if file.suffix == ".py" and file.is_file()), None)
+    candidates = [file for folder in folders for file in (folder / "__init__.py", Path(f"{folder}.py"))]
+    if not rest:
+        candidates = [Path(spec.origin or "")]
+    for file in candidates:
+        if file.suffix == ".py" and file.is_file():
+            return file
+    return None
 
 
 def inside(path: Path, run: Path) -> bool:

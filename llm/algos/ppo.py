@@ -115,7 +115,9 @@ class Config(EngineConfig):
         """Raise UserError if a model cannot read the prompts that `ptx_coef` imitates, or if they
         have no demonstrations."""
         if self.ptx_coef:
-            other, rng = innermost(make_task(self.ptx_task or self.task)), np.random.default_rng(0)
+            own = make_task(self.task, self.reward or None)
+            other = innermost(make_task(self.ptx_task) if self.ptx_task else own)
+            rng = np.random.default_rng(0)
             longest_prompt(other, tokenizer)
             demonstration_of(other, problems_of(other, 1, rng)[0], rng)
 

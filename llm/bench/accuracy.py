@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from llm.tasks.make import make_task
-from spinup.bench.process import check_out, finish, in_turn, spinup
+from spinup.bench.process import check_out, finish, in_turn, revisions, spinup
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.files import read_json
@@ -54,7 +54,8 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     words = f"--seeds {' '.join(map(str, seeds))}" + (f" --threads {threads}" if threads > 1 else "")
     return finish({
         "command": f"spinup bench accuracy {method} --task {task} {words}", "settings": config["config"],
-        "parameters": config["parameters"], "versions": config["versions"], "git": config["git"],
+        "parameters": config["parameters"], "versions": config["versions"],
+        "git": revisions(log_dir / name / f"{name}_s{seed}" for seed in seeds),
         "start": [r["start"]["held_out_accuracy"] for r in runs], "end": [r["end"]["held_out_accuracy"] for r in runs],
         "seconds": [r["seconds"] for r in runs], "goal": goal, "met": met}, out, runs=runs)
 

@@ -27,8 +27,9 @@ from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.machine import check_compile, find_device
 from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.display import quoted
 from spinup.runs.folders import describe, find_run
-from spinup.runs.records import read_result, read_run
+from spinup.runs.records import finished, read_run
 from spinup.runs.values import FAULTS, load_weights, reading
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -190,19 +191,20 @@ def judges(folder: str | Path) -> bool:
     return any((run / "progress.csv").exists() and read_run(run).get("judges", False) for run in runs)
 
 
-def load_reward_model(folder: str | Path, device: str = "auto") -> RewardModel:
+def load_reward_model(folder: str | Path, device: str = "auto", unfinished: bool = False) -> RewardModel:
     """Load the reward model in the folder of a run. Raise UserError if there is none.
 
     device: as for training; a run moves the reward model of its task to its own device.
+    unfinished: allow a run that is not finished. Its rewards are not yet scaled, so only their order has a meaning.
     """
     path = find_run(Path(folder))
     data = read_run(path)
     if not data.get("judges"):
         raise UserError(f"{describe(path)} is a run of {data['algorithm']}, not a reward model; train one with: spinup "
                         "llm reward_model")
-    if read_result(path).get("status") != "finished":
+    if not unfinished and not finished(path):
         raise UserError(f"{describe(path)} is not finished, so its rewards are not yet scaled to mean 0 and variance "
-                        f"1; type: spinup resume {describe(path)}")
+                        f"1; type: spinup resume {quoted(describe(path))}")
     body, tokenizer = blank(path, data)
     model = fill(ScalarModel(body), path)
     model.body = merged(model.body)

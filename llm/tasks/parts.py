@@ -1,4 +1,4 @@
-"""Rewards with named parts: their sum, and a number for each part."""
+"""Rewards: which are right, and those with named parts, a sum and a number for each part."""
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

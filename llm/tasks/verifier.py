@@ -1,4 +1,4 @@
-"""Reward functions: the fields that they take, rewards with named parts, and weighted sums of rewards."""
+"""Reward functions: the fields that they take, and weighted sums of rewards."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -221,7 +221,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         env.reset()
         run.keep(policy=policy, target=target, replay=replay, noise=noise,
                  q_stats=q_stats, pi_stats=pi_stats, **learner.optimizers,
-                 **{"shaken": perturbed})                     # older checkpoints use this key
+                 shaken=perturbed)                            # older checkpoints use this key
         for copy in range(N):
             perturb(perturbed, copy)
         actor = policy.actor()

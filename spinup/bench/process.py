@@ -17,7 +17,7 @@ from spinup import signals
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 from spinup.machine import git_revision
-from spinup.runs.files import write_json
+from spinup.runs.files import read_json, write_json
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -52,6 +52,12 @@ def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
     if out is not None:
         write_json(out.absolute(), {"git": git_revision(), **result, **details})
     return 0 if result["met"] else 1
+
+
+def revisions(folders: Iterable[Path]) -> str | None:
+    """Return the revisions of the code of runs, several if a run was resumed; None if no run has one."""
+    found = {read_json(folder / "config.json").get("git") for folder in folders}
+    return ", ".join(sorted(found - {None})) or None
 
 
 def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:

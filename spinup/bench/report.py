@@ -78,7 +78,7 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, gr
     """Return the first paragraph: the runs, and the result of a run that the page compares. `failed` names the
     algorithm and environment of each run that failed."""
     seeds = sorted({run.curves.seed for run in runs})
-    commits = sorted({run.about.get("git") or "unknown" for run in runs})
+    commits = sorted({run.about["git"] for run in runs if run.about.get("git")}) or ["unknown"]        # a peer has none
     changed = " (+: with uncommitted changes)" if any(commit.endswith("+") for commit in commits) else ""
     if len(commits) > 1:
         changed += "; the runs come from different code"

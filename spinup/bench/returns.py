@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from spinup.bench.against import REFERENCES, check_peer, zoo
-from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, spinup
+from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, revisions, spinup
 from spinup.bench.suite import EVALUATION, read_evaluation, write_evaluation
 from spinup.envs.ids import full_id
 from spinup.errors import UserError, check_names
@@ -80,15 +80,14 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     runs = in_turn(lambda seed: _one(algorithm, env, seed, name, log_dir, [*flags, *alone]), seeds, workers)
     peers = in_turn(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], against, log_dir / name),
                     (peer_seeds or seeds) if against else [], workers)
-    about = read_run(log_dir / name / f"{name}_s{seeds[0]}")
-    revisions = [read_run(log_dir / name / f"{name}_s{seed}")["git"] for seed in seeds]
+    folders = [log_dir / name / f"{name}_s{seed}" for seed in seeds]
+    about = read_run(folders[0])
     goal = GOALS.get((algorithm, env), {}) if not asked.keys() - {"compile"} else {}
     words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
              *(["--against", against] if against else []),
              *(["--peer-seeds", *map(str, peer_seeds)] if peer_seeds else [])]
     result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
-                              "versions": about["versions"], "git": ", ".join(sorted({str(r) for r in revisions})),
-                              **summary("", runs)}
+                              "versions": about["versions"], "git": revisions(folders), **summary("", runs)}
     if peers:
         result["peer"] = summary(f"{REFERENCES[against]}: ", peers)
         goal = {"E100": result["peer"]["E100"]["mean"]}

@@ -189,8 +189,8 @@ def read_evaluation(directory: Path) -> dict[str, Any] | None:
 
 def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> int:
     """Train stable-baselines3 for each (algorithm, environment, seed, steps), where it has the algorithm, into a folder
-    that `spinup plot` and `spinup bench report` read. Finished runs with as many steps are not repeated. Print the
-    reason for each run that fails, and return 1 if there is one, else 0."""
+    that `spinup plot` and `spinup bench report` read. Finished runs of the same steps and version are not repeated.
+    Print the reason for each run that fails, and return 1 if there is one, else 0."""
     coming = [run for run in runs if has(run[0])]
     tell, done = tell_progress(f"stable-baselines3: {len(coming)} runs", len(coming), bool(coming)), count(1)
 
@@ -199,11 +199,11 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         name = safe(f"sb3_{algo}_{env}")
         directory = folder / name / f"{name}_s{seed}"
         about = read_run(directory) if finished(directory) else {}
-        installed = version("stable-baselines3")
-        if not about or about.get("asked", steps) != steps or about["versions"].get(
-                "stable-baselines3", installed) != installed:
+        newest = version("stable-baselines3")
+        same = about.get("versions", {}).get("stable-baselines3", newest) == newest
+        if not about or about.get("asked", steps) != steps or not same:
             directory.mkdir(parents=True, exist_ok=True)
-            for old in ("result.json", "progress.csv", EVALUATION):       # of a run with other steps
+            for old in ("result.json", "progress.csv", EVALUATION):       # of other steps, or another version
                 (directory / old).unlink(missing_ok=True)
             job = {"algo": algo, "env": env, "seed": seed, "total_steps": steps, "against": "sb3"}
             try:

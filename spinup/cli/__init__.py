@@ -42,7 +42,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt as error:
-        again = "interrupted; to start again, type the same command (finished runs are not repeated)"
+        kept = " (finished runs are not repeated)" if argv[:1] in (["bench"], ["grid"], ["tune"]) else ""
+        again = f"interrupted; to start again, type the same command{kept}"
         print(*(error.args or (again,)), file=sys.stderr)
         code = signals.exit_code()
     except OSError as error:

@@ -83,7 +83,7 @@ def algorithm(what: str, argv: list[str]) -> int:
         from spinup.bench.against import REFERENCES, all_of_the_zoo
         parser.add_argument("--compile", action="store_true", default=False, help="compile the update step")
         parser.add_argument("--preset", default="auto", metavar="NAME",
-                            help="auto (the environment's preset), none, or a name from `spinup algos`. [auto]")
+                            help="auto (the environment's preset), none, or a name from `spinup algos NAME`. [auto]")
         parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
                             help="steps of each run. [as in the preset]")
         parser.add_argument("--against", choices=list(REFERENCES), default=None,

@@ -84,8 +84,8 @@ class GoalVectorEnv(GymVectorEnv):
             self.unlike = 0 if alike else self.unlike + 1     # once may be rounding, at the edge of a sparse reward
             if self.unlike == 3:
                 raise UserError(f"the last step of an episode of {self.name} earned {step.reward[ends][0]:g}, but "
-                                f"compute_reward gives {judged[0]:g} for its goals; use no wrapper that changes them, "
-                                "and make the reward depend on the goals alone")
+                                f"compute_reward gives {judged[0]:g} for its goals; use no wrapper that changes "
+                                "rewards or goals, and make the reward depend on the goals alone")
         return step
 
     def state_dict(self) -> dict[str, Any]:

@@ -72,8 +72,9 @@ def plug_in(env: str) -> None:
 def newest_version(env: str) -> str:
     """Return the id of the newest registered version of an environment: Hopper-v5 for Hopper-v2."""
     stem = env.rpartition("-v")[0]
-    numbers = [i.removeprefix(f"{stem}-v") for i in [*gymnasium.registry, *OURS] if i.startswith(f"{stem}-v")]
-    return max((f"{stem}-v{n}" for n in numbers if n.isdigit()), key=lambda i: int(i[len(stem) + 2:]), default=env)
+    endings = [i.removeprefix(f"{stem}-v") for i in [*gymnasium.registry, *OURS] if i.startswith(f"{stem}-v")]
+    versions = [int(ending) for ending in endings if ending.isdigit()]
+    return f"{stem}-v{max(versions)}" if versions else env
 
 
 def registered() -> list[str]:

@@ -59,8 +59,9 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
     """
     if episodes:
         on_device = device is not None and device.type != "cpu" and (inputs, frame_stack) == ("transition", 1)
-        if on_device and isinstance(env, str) and find_id(env) in ON_DEVICE:
-            return ON_DEVICE[find_id(env)](num_envs, seed, episodes, device)
+        name = find_id(env) if on_device and isinstance(env, str) else ""
+        if name in ON_DEVICE:
+            return ON_DEVICE[name](num_envs, seed, episodes, device)
         return Memory(make(env, num_envs, seed, workers, exact=exact, frame_stack=frame_stack, **kwargs), episodes,
                       inputs)
     if frame_stack > 1:

@@ -184,7 +184,7 @@ def vector_size(space: Space, algorithm: str) -> int:
     if len(shape) == 1:
         return shape[0]
     raise UserError(f"{algorithm} supports vector observations, not images of {shape}; wrap the environment so that it "
-                    "returns features, or choose an algorithm for images from `spinup algos`")
+                    "returns features, or choose an algorithm for images, such as ppo or dqn")
 
 
 def to_native(space: Space, action: np.ndarray) -> Any:

@@ -117,7 +117,7 @@ class BaseConfig(RunConfig):
     env: str | Callable = "CartPole-v1"  # Gymnasium id, package:Id-v0, or from Python a function that makes it
     total_steps: Count = 100_000         # environment steps of the whole run, summed over all copies
     num_envs: Size = 8                   # environments in parallel; more: less correlated batches, faster collection
-    env_workers: Threads = 0             # worker processes that step environments, if a step takes over 1 ms; 0 = none
+    env_workers: Threads = 0             # worker processes that step environments; useful for steps above 1 ms; 0: none
     frame_stack: Frames = 1              # number of stacked observations per input; several show velocities (2-4)
     init: str = ""                       # run folder whose policy is the initial policy; the network must be the same
     test_episodes: Episodes = 0          # deterministic test episodes per row of progress.csv, for test_return

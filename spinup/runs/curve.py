@@ -34,7 +34,7 @@ TRUTH = "held_out_gold"                                      # true reward, logg
 # plot. The columns use the styles of `LOOKS` in order.
 SHOWN = {
     "return_mean_100": ("return", {"return_mean": "mean of an epoch's episodes",
-                                                "return_mean_100": "mean of the last 100 episodes"}),
+                                   "return_mean_100": "mean of the last 100 episodes"}),
     "held_out_accuracy": ("share of responses", {"reward": "mean reward in training",
                                                  "held_out_accuracy": "solved held-out problems"}),
     "held_out_reward": ("mean reward", {"reward": "in training", "held_out_reward": "on held-out problems"}),

@@ -30,7 +30,7 @@ def config_parser(algorithm: Algorithm) -> Parser:
     groups = {about: parser.add_argument_group(f"settings of {about}") for about in (name, "every run")}
     groups["every run"].add_argument("--preset", metavar="NAME",
                         type=partial(value_of, "preset", str),
-                        help="auto (the preset of the environment or task), none, or a name from `spinup algos`. "
+                        help="auto (the preset of the environment or task), none, or a name from `spinup algos NAME`. "
                              "[auto]")
     groups["every run"].add_argument("--config", metavar="FILE", help="a TOML file of settings",
                                      type=partial(value_of, "config", str))

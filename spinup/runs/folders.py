@@ -27,7 +27,8 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
                             "--exp-name or --seed")
         return directory
     stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}_{subject}")
-    taken = [int(m[1]) for p in root.glob(f"{stem}_*") if (m := re.fullmatch(re.escape(stem) + r"_(\d+)", p.name))]
+    found = [re.fullmatch(rf"{re.escape(stem)}_(\d+)", path.name) for path in root.glob(f"{stem}_*")]
+    taken = [int(match[1]) for match in found if match]
     leaf = f"{stem}_{max(taken, default=0) + 1}"
     return root / leaf / f"{leaf}_s{config.seed}"
 

@@ -65,7 +65,7 @@ def trainer(name: str) -> Callable[..., Any]:
         f"    {subject}, the first argument: {help_of[subject]}; if omitted, the value in the config file, or "
         f"{defaults[subject]}",
         f"    preset: auto (the preset of the {'environment' if subject == 'env' else subject}), none, or a name from "
-        "`spinup algos`",
+        "`spinup algos NAME`",
         "    config: a TOML file of settings",
         "    resume: the folder of a run with the same settings, to resume it",
         "    on_row: a function that is called with each row of progress.csv, a dict",

@@ -28,11 +28,14 @@ def read_result(directory: Path) -> dict[str, Any]:
         return {}
     advice = "delete it, and `spinup resume` continues from the last checkpoint"
     data = read_json(path, advice)
-    done = isinstance(data, dict) and data.get("status") == "finished"
-    numbers = ("steps", "seconds", "steps_per_second") if done else ("steps",)
-    if not isinstance(data, dict) or "status" not in data or not all(
-            isinstance(data.get(name), int | float) and math.isfinite(data[name]) for name in numbers) or done and (
-            not isinstance(data.get("measure"), str) or data["measure"] not in data):
+    whole = isinstance(data, dict) and "status" in data
+    if whole:
+        done = data["status"] == "finished"
+        numbers = ("steps", "seconds", "steps_per_second") if done else ("steps",)
+        whole = all(isinstance(data.get(name), int | float) and math.isfinite(data[name]) for name in numbers)
+        if done and not (isinstance(data.get("measure"), str) and data["measure"] in data):
+            whole = False
+    if not whole:
         raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; {advice}")
     return data
 

@@ -1,4 +1,4 @@
-"""Checks before a run is resumed: the settings, the checkpoint and the folder must belong together."""
+"""Checks that a folder holds the run that the settings describe, for example before it is resumed."""
 import json
 from collections.abc import Set
 from pathlib import Path

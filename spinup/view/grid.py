@@ -6,6 +6,7 @@ import math
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -132,8 +133,11 @@ class Grid:
         for job in self.jobs:
             if job.status == "running":
                 known.setdefault(job.variant, []).append((now - job.began, job.steps() - job.began_at))
-        cost = {variant: sum(s for s, _ in pairs) / steps for variant, pairs in known.items()
-                if (steps := sum(n for _, n in pairs)) > 0}
+        cost = {}
+        for variant, pairs in known.items():
+            steps = sum(n for _, n in pairs)
+            if steps > 0:
+                cost[variant] = sum(s for s, _ in pairs) / steps
         if not cost:
             return 0.0
         other = sum(cost.values()) / len(cost)
@@ -191,7 +195,7 @@ class Grid:
             rows.append(summary(variant, [j for j in self.jobs if j.variant == variant]))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for i, row in enumerate(rows):
-            cells = [f"{cell:{'<' if k in (0, 1, 5) else '>'}{widths[k]}}" for k, cell in enumerate(row)]
+            cells = [cell.ljust(widths[k]) if k in (0, 1, 5) else cell.rjust(widths[k]) for k, cell in enumerate(row)]
             self.say("  ".join(cells).rstrip(), "" if i else "bold")
         of = "of the last 100 training episodes" if list(measures) == ["return_mean_100"] else "at the end"
         self.say(f"{name}: {of} of a run, averaged over its finished seeds")
@@ -203,10 +207,12 @@ def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
     returns = [r[r["measure"]] for r in results if r[r["measure"]] is not None]
     within = range_of(results[0]["measure"] if results else "")
     between = " to ".join(map(number, interval(returns, within) or ())) or "-"
-    states = {s: n for s in ("finished", "failed", "interrupted", "waiting") if (n := sum(j.status == s for j in jobs))}
-    return (variant, ",".join(str(j.seed) for j in jobs), show(float(np.mean(returns)) if returns else None), between,
-            pace(np.mean([r["steps_per_second"] for r in results])) if results else "-",
-            "finished" if list(states) == ["finished"] else ", ".join(f"{n} {s}" for s, n in states.items()))
+    counts = Counter(j.status for j in jobs)
+    states = [f"{counts[s]} {s}" for s in ("finished", "failed", "interrupted", "waiting") if counts[s]]
+    status = "finished" if counts["finished"] == len(jobs) else ", ".join(states)
+    speed = pace(np.mean([r["steps_per_second"] for r in results])) if results else "-"
+    mean = show(float(np.mean(returns)) if returns else None)
+    return variant, ",".join(str(j.seed) for j in jobs), mean, between, speed, status
 
 
 def show(value: float | None) -> str:

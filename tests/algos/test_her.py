@@ -95,7 +95,7 @@ class Narrow(GoalReacher):
 
 # Turned red by: rewards of a wrapper beside those of compute_reward in the same batch.
 def test_a_wrapper_must_not_change_the_rewards(tmp_path):
-    with pytest.raises(UserError, match="earned -10, but compute_reward gives -1 for its goals; let no wrapper"):
+    with pytest.raises(UserError, match="earned -10, but compute_reward gives -1 for its goals; use no wrapper"):
         spinup.her(lambda: gymnasium.wrappers.TransformReward(gymnasium.make("GoalReacher-v0"), lambda r: 10 * r),
                    log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True, tensorboard=False)
 

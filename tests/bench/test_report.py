@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu, trim_mean
 
+from spinup.bench import pictures
 from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
 from spinup.bench.compared import grouped, learning, limits, read, steps_to
 from spinup.bench.page import Page, Picture
@@ -253,11 +254,12 @@ def test_the_line_of_a_short_run_ends_with_it(trained, tmp_path, monkeypatch):
     trained("ppo", "CartPole-v1", 1, 475.0)
     short = trained("vpg", "CartPole-v1", 1, 475.0) / "result.json"
     short.write_text(short.read_text().replace('"steps": 1000', '"steps": 500'))
-    ends = []
-    monkeypatch.setattr("spinup.bench.report.pictures.efficiency", lambda name, curves, given, looks: ends.append(
-        given) or Picture(name, b"", ""))
+    drawn, banded = {}, pictures.banded
+    monkeypatch.setattr(pictures, "banded", lambda axes, xs, measure, found, label, style: drawn.update(
+        {label: xs[-1]}) or banded(axes, xs, measure, found, label, style))
+    monkeypatch.setattr(pictures, "profiles", lambda name, *_: Picture(name, b"", ""))         # it is banded too
     report([tmp_path], tmp_path / "x.html")
-    assert ends == [{"ppo": 1.0, "vpg": 0.5}]
+    assert drawn == {"ppo": 100, "vpg": pytest.approx(50, abs=2)}
 
 
 # Turned red by: runs with different settings averaged as one algorithm, or told apart by what does not change a result.

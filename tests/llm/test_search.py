@@ -82,7 +82,6 @@ def test_best_and_vote_differ(scripted):
     assert chosen.after(6) == (1.0, 8.0) and voted.after(6) == (1.0, 24.0) and voted.after(5) == (0.0, 20.0)
 
 
-# Turned red by: a repair that counts as an attempt, or the checker's message in the tokens.
 # Turned red by: whole responses compared, of which no two are equal; a vote of responses without an answer.
 def test_a_vote_compares_final_answers(scripted):
     task = make_task("steps")
@@ -98,6 +97,7 @@ def test_a_vote_compares_final_answers(scripted):
     assert voted.right.any()
 
 
+# Turned red by: a repair that counts as an attempt, or the checker's message in the tokens.
 def test_repairs_are_compared_with_attempts(scripted):
     task, problem = make_task("proofs:turns=2"), Problem(CHAIN.statement, "", CHAIN)
     policy, _ = scripted(task, "e.?1N.b,c,d,e.", "b,c,d,e.", "e.?1N.e.", "b,c,d,e.")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spinup.bench.process import check_out, finish, spinup
+from spinup.bench.process import check_out, finish, revisions, spinup
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.display import number
@@ -121,11 +121,10 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
         paper.draw(figure)
         write_whole(picture, render(figure, "png"))
     print(picture)
-    configs = [read_json(folder / "config.json") for folder in folders]
-    commits = sorted({commit for config in configs if (commit := config.get("git"))})      # several if it was resumed
+    about = read_json(folders[0] / "config.json")
     return finish({"benchmark": "paper", "name": name, "title": paper.title,
-                   "lines": [in_json(line) for line in paper.lines], "versions": configs[0]["versions"],
-                   "git": ", ".join(commits) or None, "met": all(line.met for line in paper.lines)}, out, **paper.raw)
+                   "lines": [in_json(line) for line in paper.lines], "versions": about["versions"],
+                   "git": revisions(folders), "met": all(line.met for line in paper.lines)}, out, **paper.raw)
 
 
 def in_json(line: Line) -> dict[str, Any]:
