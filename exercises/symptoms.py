@@ -139,8 +139,9 @@ def never(value: Tensor, target: Tensor) -> Tensor:
 def gradients(policy: ActorCritic, values: dict[str, ActorCritic], episodes: int, gamma: float) -> dict[str, dict]:
     """Measure policy gradients of single whole episodes of CartPole, by value function and lambda.
 
-    For each, return the number of episodes to average until the gradient is as long as its noise. Also return the
-    cosine between the mean gradient and the one for lambda 1 and the first value function.
+    For each, return the number of episodes to average until the length of the mean gradient equals the standard error
+    of that mean. Also return the cosine between the mean gradient and the one for lambda 1 and the first value
+    function.
     """
     env, rng = make("CartPole-v1", episodes, 0), np.random.default_rng(0)
     env.reset()

@@ -42,15 +42,16 @@ def layers(net):
     if not isinstance(net, Net) or net.type != "Sequential":
         found = net.type if isinstance(net, Net) else type(net).__name__
         raise TypeError(f"mlp returns {found}; return an nn.Sequential of nn.Linear and nn.Tanh")
-    return tuple(layer.type if layer.type != "Linear" else "Linear({}, {})".format(*layer.sizes) + faults(layer)
-                 for layer in net.layers)
+    return tuple(layer.type if layer.type != "Linear" else "Linear({}, {})".format(*layer.sizes) + faults(
+        layer, last=layer is net.layers[-1]) for layer in net.layers)
 
 
-def faults(layer):
-    """Faults of a linear layer that would limit its learning, in words."""
+def faults(layer, last):
+    """Faults of a linear layer that would limit its learning, in words. The last layer may start with equal weights."""
     weight = layer.parameters["weight"]
+    alike = weight.numel() > 1 and bool((weight == weight[0, 0]).all())
     return (", no bias" * ("bias" not in layer.parameters) + ", frozen" * (not layer.trainable) +
-            ", all weights equal" * (weight.numel() > 1 and bool((weight == weight[0, 0]).all())) +
+            ", all weights equal" * (alike and not last) +
             ", not finite" * (not bool(weight.isfinite().all())) + ", used before" * (layer.same_as >= 0))
 
 
@@ -259,7 +260,9 @@ def inverted_pendulum(student):
 
     def mine(sizes, *, activation="tanh", output_gain=1.0):
         net = student.mlp(list(sizes))
-        net.load_state_dict(own(sizes, activation=activation, output_gain=output_gain).state_dict())
+        first = own(sizes, activation=activation, output_gain=output_gain)
+        for p, q in zip(net.parameters(), first.parameters(), strict=True):   # names may differ
+            p.data.copy_(q)
         return net
 
     def act(self, params, noise):

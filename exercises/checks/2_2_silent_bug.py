@@ -66,8 +66,7 @@ loss.extreme("Rewards, values or errors are clipped, so the loss is wrong where 
              **{**loss.cases[0], "obs": torch.tensor([[300.0], [-50.0]]), "rew": torch.tensor([-900.0, 40.0])})
 
 
-@loss.mistake("The loss compares the wrong numbers. For two steps whose values equal their rewards it is 2, not 0. "
-              "Each step is compared with the rewards of all steps, so no value can be correct.")
+@loss.mistake("The loss compares the wrong numbers. For two steps whose values equal their rewards it is 2, not 0.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)
     return ((q - (rew + gamma * (1 - terminated) * after))**2).mean()

@@ -41,11 +41,11 @@ clipped = exercise.function("clipped_loss", cases())
 @clipped.reference
 def step_by_step(logp, logp_old, adv, clip_ratio):
     gains = []
-    for new, old, a in zip(logp, logp_old.tolist(), adv.tolist(), strict=True):
+    for new, old, a in zip(logp.double(), logp_old.tolist(), adv.tolist(), strict=True):
         ratio = torch.exp(new) / math.exp(old)
         gone_far = ratio > 1 + clip_ratio if a > 0 else ratio < 1 - clip_ratio
-        gains.append(torch.tensor(a * (1 + math.copysign(clip_ratio, a))) if gone_far else a * ratio)
-    return -torch.stack(gains).mean()
+        gains.append(ratio.new_tensor(a * (1 + math.copysign(clip_ratio, a))) if gone_far else a * ratio)
+    return -torch.stack(gains).mean().float()
 
 
 def parts(logp, logp_old, clip_ratio):
@@ -57,6 +57,9 @@ clipped.extreme("The ratio, its logarithm or the advantage has a bound that eq. 
                 "nothing is clipped.", logp=torch.tensor([-1.0, -13.0, -1.5, -0.5], requires_grad=True),
                 logp_old=torch.tensor([-13.0, -1.0, -1.0, -1.0]), adv=torch.tensor([-0.002, 300.0, -50.0, 400.0]),
                 clip_ratio=0.2)
+clipped.extreme("exp(logp) rounds to 0 for unlikely actions, and 0 / 0 is NaN. Subtract the logarithms first.",
+                logp=torch.tensor([-120.0, -119.5]), logp_old=torch.tensor([-120.1, -119.0]),
+                adv=torch.tensor([1.0, -1.0]), clip_ratio=0.2)
 
 
 @clipped.mistake("Broadcasting combined `[B, 1]` with `[B]`: each ratio is multiplied by the advantages of all steps, "

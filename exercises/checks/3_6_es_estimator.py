@@ -1,4 +1,4 @@
-"""Checks of 3.6: ranks by pairwise comparisons, a loop over perturbations, a quadratic, and monotonic transforms."""
+"""Checks of 3.6: ranks by sorting, a loop over perturbations, a quadratic, and monotonic transforms."""
 from unittest.mock import patch
 
 import torch
@@ -28,10 +28,11 @@ ranks = exercise.function("centred_ranks", [
 
 
 @ranks.reference
-def by_duels(returns):
-    x = returns.flatten()                                                 # compare each pair; a tie counts half
-    won = (x[:, None] > x).sum(1) + 0.5 * ((x[:, None] == x).sum(1) - 1)
-    return (won / (len(x) - 1) - 0.5).reshape(returns.shape)
+def by_sorting(returns):
+    found = returns.flatten().tolist()
+    s = sorted(found)
+    places = [(s.index(v) + len(s) - 1 - s[::-1].index(v)) / 2 for v in found]    # between the first and the last place
+    return (torch.tensor(places) / (len(s) - 1) - 0.5).reshape(returns.shape)
 
 
 ranks.extreme("Returns that differ by little are treated as equal. A rank depends on which return is larger, not on "
@@ -63,30 +64,30 @@ def _(returns):
 
 @ranks.mistake("The order is inverted: the best return has the rank of the worst.")
 def _(returns):
-    return -by_duels(returns)
+    return -by_sorting(returns)
 
 
 @ranks.mistake("These ranks go from 0 to 1. Subtract 1/2, so that they sum to 0. In the difference of the two signs a "
                "constant cancels; with one sign only, it would move the step towards every perturbation.")
 def _(returns):
-    return by_duels(returns) + 0.5
+    return by_sorting(returns) + 0.5
 
 
 @ranks.mistake("The best of m returns is m - 1 places above the worst; you divide by m, so no rank reaches 1/2.")
 def _(returns):
-    return (by_duels(returns) + 0.5) * (returns.numel() - 1) / returns.numel() - 0.5
+    return (by_sorting(returns) + 0.5) * (returns.numel() - 1) / returns.numel() - 0.5
 
 
 @ranks.mistake("You rank each column separately, plus apart from minus. Then each return is compared with only half of "
                "the others, and not with its opposite; rank all of them together.")
 def _(returns):
-    return by_duels(returns) if returns.dim() == 1 else torch.stack([by_duels(x) for x in returns.T], 1)
+    return by_sorting(returns) if returns.dim() == 1 else torch.stack([by_sorting(x) for x in returns.T], 1)
 
 
 @ranks.mistake("You rank each pair separately. Then all pairs have the same weight, however informative they are; rank "
                "all returns together.")
 def _(returns):
-    return by_duels(returns) if returns.dim() == 1 else torch.stack([by_duels(x) for x in returns])
+    return by_sorting(returns) if returns.dim() == 1 else torch.stack([by_sorting(x) for x in returns])
 
 
 @ranks.mistake("These are standardised returns, not ranks. One lucky episode still outweighs all others; use ranks.")
@@ -175,7 +176,7 @@ def _(noise, returns_plus, returns_minus, sigma):
 @gradient.mistake("es_gradient ranks its inputs. Ranking is done once, before this function; use the returns that you "
                   "are given.")
 def _(noise, returns_plus, returns_minus, sigma):
-    plus, minus = by_duels(torch.stack([returns_plus, returns_minus]))
+    plus, minus = by_sorting(torch.stack([returns_plus, returns_minus]))
     return (plus - minus) @ noise / (2 * len(noise) * sigma)
 
 

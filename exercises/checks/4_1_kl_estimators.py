@@ -49,26 +49,33 @@ k3 = exercise.function("k3", cases())
 kl_per_response = exercise.function("kl_per_response", masked_cases())
 
 
+def ratio(logp, logp_ref):
+    """Return r of each token in float64, in which no probability of the cases rounds to 0, `[...]`."""
+    return logp_ref.double().exp() / logp.double().exp()
+
+
 @k1.reference
 def _(logp, logp_ref):
-    return torch.log(logp.exp() / logp_ref.exp())
+    return torch.log(1 / ratio(logp, logp_ref)).float()
 
 
 @k2.reference
 def _(logp, logp_ref):
-    return torch.log(logp_ref.exp() / logp.exp()).pow(2) / 2
+    return (torch.log(ratio(logp, logp_ref)).pow(2) / 2).float()
 
 
 @k3.reference
 def _(logp, logp_ref):
-    r = logp_ref.exp() / logp.exp()
-    return r - 1 - torch.log(r)
+    r = ratio(logp, logp_ref)
+    return (r - 1 - torch.log(r)).float()
 
 
 for estimator in (k1, k2, k3):
     estimator.extreme("You clip the log ratio or the estimate, so its mean is no longer the KL divergence. A KL "
                       "penalty exists for tokens whose probabilities differ a lot; do not clip.",
                       logp=torch.tensor([-26.0, -1.0]), logp_ref=torch.tensor([-1.0, -26.0]))
+    estimator.extreme("exp(logp) rounds to 0 for unlikely tokens, and 0 / 0 is NaN. Subtract the logarithms first.",
+                      logp=torch.tensor([-110.0, -120.0]), logp_ref=torch.tensor([-111.0, -118.0]))
 
 
 kl_per_response.extreme("Estimates or their sum are clipped. A KL penalty exists for large values; do not clip "
@@ -219,7 +226,7 @@ def policies_that_hardly_differ(student):
     each = student.k3(logp, logp + log_r)
     exact = torch.expm1((logp + log_r - logp).double()) - (logp + log_r - logp).double()
     if ((each - exact).abs() > 1e-9 + 1e-2 * exact).any():
-        raise Wrong(f"for nearly equal policies your k3 reaches {float(each.min()):.3g}, but k3 is never negative. In "
-                    "exp(x) - 1 - x rounding loses the digits that matter; torch.expm1(x) computes exp(x) - 1 without "
-                    "this loss",
+        raise Wrong(f"for nearly equal policies your k3 is wrong by up to {float((each - exact).abs().max()):.3g}, "
+                    f"while k3 itself is at most {float(exact.max()):.3g}. In exp(x) - 1 - x rounding loses the digits "
+                    "that matter; torch.expm1(x) computes exp(x) - 1 without this loss",
                     "k3")

@@ -48,16 +48,16 @@ def pairs():
             case(chosen=of(-200.0, 300.0, 0.5), rejected=of(0.0, 0.0, 1.0)), case(chosen=of(1.0), rejected=of(3.0))]
 
 
-answer_log_probs = exercise.function("answer_log_probs", texts())
+response_log_probs = exercise.function("response_log_probs", texts())
 bradley_terry_loss = exercise.function("bradley_terry_loss", pairs())
 
 
-@answer_log_probs.reference
+@response_log_probs.reference
 def _(logits, tokens, mask):
     total = []
     for b in range(len(tokens)):
-        of_answer = [t for t in range(1, tokens.shape[1]) if mask[b, t]]
-        total.append(sum(Categorical(logits=logits[b, t - 1]).log_prob(tokens[b, t]) for t in of_answer))
+        of_response = [t for t in range(1, tokens.shape[1]) if mask[b, t]]
+        total.append(sum(Categorical(logits=logits[b, t - 1]).log_prob(tokens[b, t]) for t in of_response))
     return torch.stack(total)
 
 
@@ -65,83 +65,83 @@ def predicted(logits, tokens):
     return logits[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
 
 
-@answer_log_probs.mistake("Off by one: you compare the logits at a position with the token at the same position, which "
-                          "the model has just read. They predict the next token.")
+@response_log_probs.mistake("Off by one: you compare the logits at a position with the token at the same position, "
+                            "which the model has just read. They predict the next token.")
 def _(logits, tokens, mask):
     return torch.where(mask, logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0], 0.0).sum(1)
 
 
-@answer_log_probs.mistake("Off by one in the other direction: you compare the logits at a position with the token "
-                          "before it. They predict the next token.")
+@response_log_probs.mistake("Off by one in the other direction: you compare the logits at a position with the token "
+                            "before it. They predict the next token.")
 def _(logits, tokens, mask):
     each = logits[:, 1:].log_softmax(-1).gather(-1, tokens[:, :-1, None])[..., 0]
     return torch.where(mask[:, :-1], each, 0.0).sum(1)
 
 
-@answer_log_probs.mistake("Logits and tokens match, but the mask is shifted by one. It omits the first token of the "
-                          "response and counts the token after its end; cut the mask like the tokens.")
+@response_log_probs.mistake("Logits and tokens match, but the mask is shifted by one. It omits the first token of the "
+                            "response and counts the token after its end; cut the mask like the tokens.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, :-1], predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("You multiply by the mask. This fails if the logits of prompt or padding are infinite or "
-                          "NaN, because 0 times either is NaN; select with torch.where.")
+@response_log_probs.mistake("You multiply by the mask. This fails if the logits of prompt or padding are infinite or "
+                            "NaN, because 0 times either is NaN; select with torch.where.")
 def _(logits, tokens, mask):
     return (predicted(logits, tokens) * mask[:, 1:]).sum(1)
 
 
-@answer_log_probs.mistake("You take the log of a softmax. The probability of an unlikely token is rounded to 0, and "
-                          "the log of 0 is minus infinity; use log_softmax.")
+@response_log_probs.mistake("You take the log of a softmax. The probability of an unlikely token is rounded to 0, and "
+                            "the log of 0 is minus infinity; use log_softmax.")
 def _(logits, tokens, mask):
     each = logits[:, :-1].softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0].log()
     return torch.where(mask[:, 1:], each, 0.0).sum(1)
 
 
-@answer_log_probs.mistake("The mask is not used, so the tokens of the prompt and the padding count as part of the "
-                          "response; select the tokens of the response.")
+@response_log_probs.mistake("The mask is not used, so the tokens of the prompt and the padding count as part of the "
+                            "response; select the tokens of the response.")
 def _(logits, tokens, mask):
     return predicted(logits, tokens).sum(1)
 
 
-@answer_log_probs.mistake("The tokens of the prompt are counted. The prompt is given, and it does not differ between "
-                          "its responses; count only tokens of the response.")
+@response_log_probs.mistake("The tokens of the prompt are counted. The prompt is given, and it does not differ between "
+                            "its responses; count only tokens of the response.")
 def _(logits, tokens, mask):
     before = mask.long().flip(1).cummax(1).values.flip(1)[:, 1:] > 0
     return torch.where(before, predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("The padding after the response is counted, so the result depends on the longest text of the "
-                          "batch; count only tokens of the response.")
+@response_log_probs.mistake("The padding after the response is counted, so the result depends on the longest text of "
+                            "the batch; count only tokens of the response.")
 def _(logits, tokens, mask):
     behind = mask.long().cummax(1).values[:, 1:] > 0
     return torch.where(behind, predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("This is the mean over the tokens of a response. Their probabilities are multiplied, so sum "
-                          "the logarithms.")
+@response_log_probs.mistake("This is the mean over the tokens of a response. Their probabilities are multiplied, so "
+                            "sum the logarithms.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, 1:], predicted(logits, tokens), 0.0).sum(1) / mask.sum(1)
 
 
-@answer_log_probs.mistake("These are logits, not log-probabilities: normalise them over the vocabulary.")
+@response_log_probs.mistake("These are logits, not log-probabilities: normalise them over the vocabulary.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, 1:], logits[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0], 0.0).sum(1)
 
 
-@answer_log_probs.mistake("You normalise over time; normalise over the vocabulary, because the probabilities of all V "
-                          "tokens at one position sum to 1.")
+@response_log_probs.mistake("You normalise over time; normalise over the vocabulary, because the probabilities of all "
+                            "V tokens at one position sum to 1.")
 def _(logits, tokens, mask):
     each = logits[:, :-1].log_softmax(1).gather(-1, tokens[:, 1:, None])[..., 0]
     return torch.where(mask[:, 1:], each, 0.0).sum(1)
 
 
-@answer_log_probs.mistake("The sign is wrong: log-probabilities are never positive. You have the sign of a loss such "
-                          "as cross-entropy.")
+@response_log_probs.mistake("The sign is wrong: log-probabilities are never positive. You have the sign of a loss such "
+                            "as cross-entropy.")
 def _(logits, tokens, mask):
     return -torch.where(mask[:, 1:], predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("You sum over all responses of the batch; return one log-probability for each response.")
+@response_log_probs.mistake("You sum over all responses of the batch; return one log-probability for each response.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, 1:], predicted(logits, tokens), 0.0).sum()
 
@@ -201,17 +201,17 @@ def _(chosen, rejected):
 
 
 @exercise.property
-def all_answers_together(student):
+def all_responses_together(student):
     make = torch.Generator().manual_seed(2)
     after = torch.randn(4, 4, generator=make)                             # logits of the next token, given the last one
-    answers = torch.cartesian_prod(*[torch.arange(4)] * 3)
+    responses = torch.cartesian_prod(*[torch.arange(4)] * 3)
     prompt, behind = torch.tensor([[2, 1]]).expand(64, -1), torch.randint(4, (64, 2), generator=make)
-    tokens = torch.cat([prompt, answers, behind], 1)
+    tokens = torch.cat([prompt, responses, behind], 1)
     mask = torch.tensor([[False] * 2 + [True] * 3 + [False] * 2]).expand(64, -1)
-    total = float(student.answer_log_probs(after[tokens], tokens, mask).exp().sum())
+    total = float(student.response_log_probs(after[tokens], tokens, mask).exp().sum())
     if abs(total - 1) > 1e-4:
         raise Wrong(f"the probabilities of all 64 responses of three tokens sum to {total:.5g}, not to 1",
-                    "answer_log_probs")
+                    "response_log_probs")
 
 
 @exercise.learning

@@ -51,11 +51,14 @@ dpo_loss = exercise.function("dpo_loss", pairs())
 
 @implicit_reward.reference
 def _(logp, logp_ref, beta):
-    return ((logp.exp() / logp_ref.detach().exp()) ** beta).log()
+    return ((logp.double().exp() / logp_ref.detach().double().exp()) ** beta).log().float()
 
 
 implicit_reward.extreme("You clip the log ratio or the reward; the equation has no bounds.",
                         logp=torch.tensor([-40.0, -1.0]), logp_ref=torch.tensor([-2.0, -39.0]), beta=0.5)
+implicit_reward.extreme("exp of a whole response's log-probability rounds to 0, and the quotient is NaN. Subtract the "
+                        "log-probabilities.",
+                        logp=torch.tensor([-400.0, -90.0]), logp_ref=torch.tensor([-401.0, -88.0]), beta=0.5)
 
 
 dpo_loss.extreme("Log-probabilities are clipped. They are large for long responses, and only their differences matter; "

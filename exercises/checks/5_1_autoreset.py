@@ -86,8 +86,8 @@ def one_by_one(obs, act, rew, next_obs, terminated, truncated, ended):
     return obs[n, t], act[n, t], rew[n, t], next_obs[n, t], terminated[n, t]
 
 
-@transitions.mistake("You still keep the reset step after every end of an episode. It leads from the last observation "
-                     "of one episode to the first of another, with reward 0. No action caused it; remove it.")
+@transitions.mistake("Some of the returned steps never happened. Run this file and find the step that no action can "
+                     "cause.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(torch.ones_like(terminated), obs, act, rew, next_obs, terminated, truncated, ended)
 

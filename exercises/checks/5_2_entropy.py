@@ -59,8 +59,7 @@ def terms(act, mean, log_std, power=2):
     return -0.5 * (act - mean)**2 * torch.exp(-power * log_std) - log_std - HALF_LOG_2PI
 
 
-@log_prob.mistake("This is correct only if an action is one number with standard deviation 1. There are two bugs: one "
-                  "concerns the standard deviation, the other the number of dimensions.")
+@log_prob.mistake("This is correct only if an action is one number with standard deviation 1.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std, 1).mean(-1)
 

@@ -69,8 +69,8 @@ def later(x, last):
     return torch.cat([x[:, 1:], last[:, None]], 1)
 
 
-@gae.mistake("Where the rollout stops during an episode, you treat the last step as a termination. Its advantage is "
-             "too low, and it lowers the advantages before it.")
+@gae.mistake("In a rollout that stops during an episode, the last advantages are too low. Compute the last one by "
+             "hand.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, torch.zeros_like(last_value)), later(done, done[:, -1]), gamma, lam)
 

@@ -45,6 +45,9 @@ def by_definition(count, mean, var, batch):
 
 merge.extreme("Large variances or distances are clipped now; do not clip them.", count=10.0, mean=torch.zeros(1),
               var=torch.tensor([900.0]), batch=torch.tensor([[-100.0], [40.0], [90.0]]))
+merge.extreme("More digits only move the problem; find a formula that subtracts a mean before it squares.", count=9.0,
+              mean=torch.tensor([16777200.0]), var=torch.tensor([1.0]),
+              batch=torch.tensor([[16777196.0], [16777204.0]]))
 
 
 def of_squares(count, mean, var, batch):
@@ -60,8 +63,8 @@ def parts(count, mean, var, batch, correction=0):
     return count + len(batch), mean + share * delta, batch_var, delta, share
 
 
-@merge.mistake("Near 0 the result is correct. Far from 0 the variance has little to do with the data: the difference "
-               "of two large numbers contains little but rounding errors.")
+@merge.mistake("Near 0 the variance is correct. It should not change if all numbers become larger by the same amount, "
+               "but it does. Run this file.")
 def _(count, mean, var, batch):
     total, new_mean, _, new_var = of_squares(count, mean, var, batch)
     return total, new_mean, new_var

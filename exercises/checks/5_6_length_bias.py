@@ -52,8 +52,8 @@ def losses(logp, adv, mask):
     return torch.where(mask, -adv[:, None] * logp, 0.0)
 
 
-@policy_loss.mistake("A token in a longer response has a smaller weight. So a wrong response reduces its penalty per "
-                     "token by being long, and a correct response increases its reward per token by being short.")
+@policy_loss.mistake("The loss is correct only if all responses have the same length. Run this file: should the two "
+                     "numbers that it prints differ?")
 def _(logp, adv, mask):
     return (losses(logp, adv, mask).sum(1) / mask.sum(1)).mean()
 

@@ -15,8 +15,8 @@ exercise = Exercise(
            "counts.",
            "Distance: (probabilities of pi) * (log-probabilities of pi - log-probabilities of pi~), summed over the "
            "last axis, then the mean. Sigma: times the factor if the distance is below the target, else divided by it.",
-           "log_pi = logits.log_softmax(-1), and log_pi.exp() are the probabilities. A conditional expression a if "
-           "condition else b returns one of two numbers."])
+           "log_pi = logits.log_softmax(-1), and log_pi.exp() are the probabilities. The expression `a if condition "
+           "else b` returns one of two numbers."])
 make = torch.Generator().manual_seed(0)
 
 distance = exercise.function("policy_distance", [
@@ -26,20 +26,24 @@ distance = exercise.function("policy_distance", [
     case(logits=torch.randn(3, 7, generator=make) + 50, noisy=torch.randn(3, 7, generator=make) - 20)])
 
 
+def log_probabilities(logits):
+    top = max(logits)
+    return [x - top - log(sum(exp(y - top) for y in logits)) for x in logits]
+
+
 @distance.reference
 def by_sums(logits, noisy):
     total = 0.0
     for row, other in zip(logits.tolist(), noisy.tolist(), strict=True):
-        p, q = ([exp(x - max(r)) for x in r] for r in (row, other))
-        p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
-        total += sum(a * log(a / b) for a, b in zip(p, q, strict=True))
+        log_p, log_q = log_probabilities(row), log_probabilities(other)
+        total += sum(exp(a) * (a - b) for a, b in zip(log_p, log_q, strict=True))
     return torch.tensor(total / len(logits))
 
 
 distance.extreme("The result is not finite, or clipped, for very unlikely actions. Compute log-probabilities directly "
                  "from the logits; the log of a softmax is -infinity where the softmax rounds to 0. `kl_divergence` of "
                  "torch.distributions also returns infinity there.",
-                 logits=torch.tensor([[0.0, -30.0]]), noisy=torch.tensor([[-300.0, 0.0]]))
+                 logits=torch.tensor([[0.0, -30.0]]), noisy=torch.tensor([[-1000.0, 0.0]]))
 
 
 @distance.mistake("The KL divergence is inverted: you weight by the perturbed policy. Weight by the policy without "
@@ -158,7 +162,7 @@ def sigma_reaches_the_target(student):
 
 @exercise.learning
 def chain(student):
-    """Parameter noise with your functions, a transformer on a chain of 20 tokens, 4,992 responses: 90 % right"""
+    """Parameter noise with your functions, a transformer on a chain of 20 tokens, 4,992 responses: 90% correct"""
     import tempfile
 
     import llm
@@ -170,5 +174,5 @@ def chain(student):
         result = llm.param_noise("chain:length=20", log_dir=folder, quiet=True, tensorboard=False, seed=1)
     found = result.progress["held_out_accuracy"][-1]
     if found < 0.9:
-        raise Wrong(f"parameter noise with your functions has {found:.0%} right responses after 4,992; 90 % were "
+        raise Wrong(f"parameter noise with your functions gives {found:.0%} correct responses after 4,992; 90% were "
                     "expected")

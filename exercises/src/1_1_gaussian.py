@@ -8,8 +8,8 @@
 # $$\log \pi(a) = -\tfrac12 \sum_{i=1}^{d} \left( \frac{(a_i - \mu_i)^2}{\sigma_i^2} + 2 \log \sigma_i
 # + \log 2\pi \right),$$
 #
-# where $a_i$ is number $i$ of the action, $\mu_i$ is its mean and $\sigma_i$ is its standard deviation. In $\log 2\pi$,
-# $\pi$ is the number 3.14.
+# where $a_i$ is component $i$ of the action, $\mu_i$ is its mean and $\sigma_i$ is its standard deviation. In
+# $\log 2\pi$, $\pi$ is the number 3.14.
 #
 # The function gets the logarithm of the standard deviation, `log_std`, which may have any sign. Its shape is `[d]` if
 # all states share it, and `[..., d]` if each state has its own.

@@ -9,9 +9,9 @@
 # $$a = \mu + \sigma \odot z, \quad z \sim \mathcal N(0, 1), \qquad H = -\mathbb E\left[\log \pi(a)\right]
 # = \sum_{i=1}^{d} \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_i \right),$$
 #
-# where $z$ is standard normal noise, $\odot$ multiplies number by number, and $d$ is how many numbers an action has.
-# The entropy is the sum of the entropies of the $d$ dimensions, because the dimensions are independent (Cover & Thomas
-# 2006, theorem 8.4.1). The exercise follows number 1.2 of *Spinning Up in Deep RL*.
+# where $z$ is standard normal noise, $\odot$ multiplies element by element, and $d$ is the number of components of an
+# action. The entropy is the sum of the entropies of the $d$ dimensions, because the dimensions are independent (Cover &
+# Thomas 2006, theorem 8.4.1). The exercise follows number 1.2 of *Spinning Up in Deep RL*.
 #
 # **You are done when** `spinup exercise check 1.2` says PASS. With `--full`, PPO then trains with your functions.
 #

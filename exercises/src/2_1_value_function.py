@@ -16,9 +16,9 @@
 # normalised advantages. What happens? Exercise 2.1 of *Spinning Up in Deep RL* asks this about TRPO, and answers it
 # with six training runs of ten minutes.
 #
-# Predict first, and do not open the folder `symptoms` before: it has the result. Each function below asks one question.
-# Make it return the letter of your answer, such as `return "a"`. Then run this file. It trains VPG with and without a
-# trained $V$, which may take a minute. You can also try other settings.
+# Predict first. Each function below asks one question. Make it return the letter of your answer, such as `return "a"`.
+# Then run this file. It trains VPG with and without a trained $V$, which may take a minute. You can also try other
+# settings. `spinup exercise solution 2.1` shows our measurements, and writes their figure to the folder `symptoms`.
 #
 # **You are done when** `spinup exercise check 2.1` says PASS.
 #
@@ -40,7 +40,8 @@ def learns_faster() -> str:
 
 def noise() -> str:
     """Take one policy and one set of whole episodes, with lambda = 1. Compute the gradient once with a trained V and
-    once with an untrained one. Over how many episodes must you average until the gradient is as long as its noise?
+    once with an untrained one. Over how many episodes must you average until the length of the mean gradient equals the
+    standard error of that mean?
 
     a: as many without training V as with it, because the episodes are the same.
     b: fewer without training V, because an untrained V is almost equal in all states and adds no noise.
@@ -93,8 +94,8 @@ def what_is_left() -> str:
 # subtracts is a good enough baseline.
 #
 # We computed the gradient from 2,000 whole episodes of one policy, which VPG had after 10,000 steps. The mean length of
-# these episodes is 88 steps. The table shows how many episodes must be averaged until the gradient is as long as its
-# noise:
+# these episodes is 88 steps. The table shows over how many episodes we must average until the length of the mean
+# gradient equals the standard error of that mean:
 #
 # | | $\lambda = 1$ | $\lambda = 0.95$ |
 # |---|---|---|

@@ -15,7 +15,8 @@
 # An episode can end in two ways. If it **terminated**, there is no next state, and the value of the next state is 0. If
 # it was **truncated** by a time limit, the next state has a value, which `next_value` contains. In both cases the sum
 # ends, because the next step in the batch belongs to another episode. Both can happen in the same step; then there is
-# no next state either.
+# no next state either. The sum also ends at the last step of the batch, even if the episode continues; `next_value`
+# then stands for everything that follows.
 #
 # **You are done when** `spinup exercise check 3.1` says PASS.
 #

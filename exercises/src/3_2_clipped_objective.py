@@ -49,4 +49,4 @@ if __name__ == "__main__":
     logp = ratio.log().requires_grad_()
     loss = clipped_loss(logp, torch.zeros(4), torch.tensor([1.0, 1.0, -1.0, -1.0]), clip_ratio=0.2)
     loss.backward()
-    print("loss", float(loss), "should be 0.275; gradients", logp.grad, "should be 0 for two of four")
+    print("loss", loss.item(), "should be 0.275; gradients", logp.grad, "should be 0 for two of four")

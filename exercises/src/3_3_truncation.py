@@ -5,7 +5,7 @@
 # ways. If the task itself is over, because the pole has fallen, the step has **terminated** the episode. Nothing
 # follows, so the value of the next state is 0. If a time limit that the policy does not observe has ended the episode,
 # the step has **truncated** it. The value of the next state is the same as without the time limit. So the target of a
-# value function uses only one of the two flags (Pardo et al. 2018, arXiv:1712.00378, «partial-episode bootstrapping»):
+# value function uses only one of the two flags (Pardo et al. 2018, arXiv:1712.00378, "partial-episode bootstrapping"):
 #
 # $$y = r + \gamma\, (1 - \text{terminated})\, V(s'),$$
 #

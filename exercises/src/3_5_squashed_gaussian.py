@@ -9,7 +9,7 @@
 # $$\log \pi(a) = \log \mathcal N(u;\, \mu, \sigma) - \sum_{i=1}^{d} \log\big(1 - \tanh^2(u_i)\big),$$
 #
 # where $\mathcal N(u;\, \mu, \sigma)$ is the density of the Gaussian with mean $\mu$ and standard deviation $\sigma$,
-# and $d$ is how many numbers an action has.
+# and $d$ is the number of components of an action.
 #
 # This formula is correct on paper. But in float32 $\tanh(u)$ is 1 for $u = 10$, and the logarithm is minus infinity.
 # The following formula gives the same number without this loss of digits, with $\text{softplus}(x) = \log(1 + e^x)$:

@@ -21,8 +21,10 @@
 #
 # **You are done when** `spinup exercise check 3.7` says PASS.
 #
-# **Look at** `spinup/envs/memory.py` in the library's repository. It uses the one-hot action times the reward in place
-# of the reward, and adds a flag for the start of a trial.
+# **Look at** the rows in which a trial ended: which columns may not be 0 there?
+#
+# After you have passed, read `spinup/envs/memory.py` in the library's repository. It uses the one-hot action times the
+# reward in place of the reward, and adds a flag for the start of a trial.
 
 # %%
 import torch

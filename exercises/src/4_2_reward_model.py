@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 
-def answer_log_probs(logits: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+def response_log_probs(logits: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
     """Return the log-probability of each response, given its prompt.
 
     Args:
@@ -46,7 +46,7 @@ def answer_log_probs(logits: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
     """
     # BEGIN SOLUTION
     # STUB: # x.gather(-1, index[..., None])[..., 0] picks one entry of the last axis of x for each number in index.
-    # STUB: raise NotImplementedError("TODO 4.2: answer_log_probs")
+    # STUB: raise NotImplementedError("TODO 4.2: response_log_probs")
     log_pi = logits[:, :-1].log_softmax(-1)
     each = log_pi.gather(-1, tokens[:, 1:, None])[..., 0]
     return torch.where(mask[:, 1:], each, 0.0).sum(1)
@@ -72,6 +72,6 @@ def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
 # %%
 if __name__ == "__main__":
     probabilities = torch.tensor([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]])
-    answer = torch.tensor([[False, True, True]])
-    print(answer_log_probs(probabilities.log(), torch.tensor([[0, 1, 1]]), answer), "should be log 0.375 = -0.9808")
+    response = torch.tensor([[False, True, True]])
+    print(response_log_probs(probabilities.log(), torch.tensor([[0, 1, 1]]), response), "should be log 0.375 = -0.9808")
     print(bradley_terry_loss(torch.tensor([0.0, -200.0]), torch.zeros(2)), "should be 100.3466")

@@ -25,9 +25,11 @@
 #
 # **You are done when** `spinup exercise check 4.7` says PASS.
 #
-# **Look at** `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns with
-# the classic RL²'s function `trial_advantages`. That function is GAE, here with values of 0 and $\lambda = 1$. It is
-# not the function of the same name that you write below. The baseline is `group_values`.
+# **Look at** the first action of a trial. Which rewards of the trial change its return, and which change its advantage?
+#
+# After you have passed, read `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns
+# with the function `trial_advantages` of classic RL², which is GAE with values of 0 and $\lambda = 1$. Your function
+# below has the same name but a different job.
 
 # %%
 import torch

@@ -8,8 +8,8 @@
 #
 # $$H = -\,\mathbb{E}_{a \sim \pi} \log \pi(a),$$
 #
-# where $\pi(a)$ is the density of the action $a$ under the policy. The entropy is logged. To keep a policy
-# random, an algorithm rewards its entropy.
+# where $\pi(a)$ is the density of the action $a$ under the policy. Algorithms log the entropy, and some add it to the
+# objective to keep the policy random.
 #
 # Both functions below run without an error. Both passed a test with an action of one number and standard deviation 1.
 # Each function contains at least one bug. Bugs of these kinds were in the dynamics model of d3rlpy ([issue

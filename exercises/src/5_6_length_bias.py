@@ -7,7 +7,7 @@
 # $-A_i \log \pi(y_{i,t})$, into one number. Here $\pi$ is the policy, and $y_{i,t}$ is token $t$ of response $i$.
 #
 # The code below does this like the first GRPO (Shao et al. 2024, eq. 3) and like TRL's trainer before version 0.16. Liu
-# et al. (2025, «Understanding R1-Zero-like training», section 3.1) showed the effect. In TRL ([pull request
+# et al. (2025, "Understanding R1-Zero-like training", section 3.1) showed the effect. In TRL ([pull request
 # 3138](https://github.com/huggingface/trl/pull/3138)) a user reports models that ended in very long gibberish. This
 # bias may have contributed to it.
 #

@@ -53,7 +53,7 @@ def learner_rewards(result: Tensor, mask: Tensor) -> Tensor:
     """Return the reward of each token: the result of the game at the last token of the learner, 0 elsewhere.
 
     Args:
-        result: result of each game for the learner, `[B]`: 1, 0 or -1.
+        result: result of each game for the learner, `[B]` float: 1, 0 or -1.
         mask: tokens that the learner chose, `[B, T]` bool. A row may have none.
 
     Returns:

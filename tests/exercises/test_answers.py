@@ -51,6 +51,8 @@ WRONG = [
     ("3_2_clipped_objective", {"(logp -": "(logp[:, None] -"}, "compared with the old ones of all steps"),
     ("3_2_clipped_objective", {"(logp - logp_old.detach()).exp()": "(logp - logp_old.detach()).clamp(-9, 9).exp()"},
      "a bound that eq. 7 does not have"),
+    ("3_2_clipped_objective", {"(logp - logp_old.detach()).exp()": "logp.exp() / logp_old.detach().exp()"},
+     "exp(logp) rounds to 0 for unlikely actions"),
     ("3_2_clipped_objective", {"(logp - logp_old.detach()).exp()": "logp / logp_old"}, "The quotient of the log"),
     ("3_2_clipped_objective", {"clip_ratio)\n": "clip_ratio)\n    clipped = ratio + (clipped - ratio).detach()\n"},
      "The clip lets the gradient through"),
@@ -67,7 +69,11 @@ WRONG = [
     ("3_6_es_estimator", {"    below": "    flat = (flat * 1e3).round() / 1e3\n    below"},
      "treated as equal"),
     ("3_7_rl2", {"rew[:, None]": "rew[:, None].clamp(-10, 10)"}, "Rewards or observations are clipped"),
-    ("4_1_kl_estimators", {"torch.expm1(log_r)": "log_r.exp() - 1"}, "never negative"),
+    ("4_1_kl_estimators", {"torch.expm1(log_r)": "log_r.exp() - 1"}, "while k3 itself is at most 5e-07"),
+    ("4_1_kl_estimators", {"return torch.expm1(log_r) - log_r": "return (log_r.exp() - 1 - log_r).clamp(min=0)"},
+     "while k3 itself is at most 5e-07"),
+    ("4_1_kl_estimators", {"return logp - logp_ref": "return (logp.exp() / logp_ref.exp()).log()"},
+     "exp(logp) rounds to 0 for unlikely tokens"),
     ("4_1_kl_estimators", {"    return torch.expm1": "    log_r = log_r.clamp(-20, 20)\n    return torch.expm1"},
      "You clip the log ratio"),
     ("4_1_kl_estimators", {"torch.where(mask, k, 0.0)": "torch.where(mask, k.clamp(-20, 20), 0.0)"}, "are clipped"),
@@ -76,6 +82,8 @@ WRONG = [
     ("4_3_dpo", {"logsigmoid(margin)": "logsigmoid(beta * margin)"}, "You multiply by beta twice"),
     ("4_3_dpo", {"(logp - logp_ref.detach())": "(logp - logp_ref.detach()).clamp(-9, 9)"},
      "You clip the log ratio"),
+    ("4_3_dpo", {"beta * (logp - logp_ref.detach())": "beta * (logp.exp() / logp_ref.detach().exp()).log()"},
+     "exp of a whole response's log-probability rounds to 0"),
     ("4_4_group_advantages", {"equal = reward.amax(1, keepdim=True) == reward.amin(1, keepdim=True)":
                               "equal = deviation < 1e-3"}, "nearly equal rewards as equal"),
     ("4_4_group_advantages", {"equal = reward.amax(1, keepdim=True) == reward.amin(1, keepdim=True)":
@@ -88,7 +96,15 @@ WRONG = [
     ("5_1_autoreset", {"act[kept], rew[kept]": "act[kept], rew[kept].clamp(-1, 1)"}, "the result of transitions is"),
     ("5_1_autoreset", {"act[kept], rew[kept]": "act[kept], rew[kept].clamp(-9, 9)"}, "are changed on the way"),
     ("5_2_entropy", {"torch.exp(-log_std)": "torch.exp(-log_std.clamp(-5, 2))"}, "You clip log_std"),
+    ("5_5_cancellation", {"    new_var = (1 - share) * var + share * batch_var + share * (1 - share) * delta**2\n":
+                          "    x, old = batch.double(), mean.double()\n"
+                          "    squares = count * (var + old**2) + (x**2).sum(0)\n"
+                          "    new_var = (squares / total - ((count * old + x.sum(0)) / total)**2).float()\n"},
+     "More digits only move the problem"),
     ("5_6_length_bias", {"return each.sum()": "return each.clamp(-100, 100).sum()"}, "are clipped"),
+    ("6_2_weight_noise", {"log_pi = logits.log_softmax(-1)": "log_pi = logits.double().softmax(-1).log()",
+                          "noisy.log_softmax(-1))).sum(-1).mean()":
+                          "noisy.double().softmax(-1).log())).sum(-1).mean().float()"}, "for very unlikely actions"),
 ]
 
 
@@ -111,6 +127,7 @@ RIGHT = [
                                          "net.add_module(f'part{i}', layer)\n    return net"}),
     ("1_2_gaussian_policy", {SEQUENTIAL: "[nn.init.orthogonal_(x.weight) for x in layers[::2]]\n    [nn.init.zeros_("
                                          "x.bias) for x in layers[::2]]\n    return nn.Sequential(*layers[:-1])"}),
+    ("1_2_gaussian_policy", {SEQUENTIAL: "nn.init.zeros_(layers[-2].weight)\n    " + SEQUENTIAL}),
     ("1_3_td3_losses", {"((q1 - target)**2).mean()": "torch.nn.functional.mse_loss(q1, target)"}),
     ("2_2_silent_bug", {".squeeze(-1)": "[..., 0]"}),
     ("3_1_gae", {"        later = delta[:, t] + goes_on[:, t] * later\n        adv[:, t] = later\n":
@@ -127,6 +144,7 @@ RIGHT = [
     ("3_5_squashed_gaussian", {"    distance =": f"    return ({NORMAL}(u) - "
                                "torch.distributions.transforms.TanhTransform().log_abs_det_jacobian(u, u.tanh()))"
                                ".sum(-1)\n    distance ="}),
+    ("3_5_squashed_gaussian", {"return u, u.tanh()": "return u, 2 * (2 * u).sigmoid() - 1"}),
     ("3_6_es_estimator", {"(returns_plus - returns_minus) @ noise": "torch.einsum('n,np->p', "
                           "returns_plus - returns_minus, noise)"}),
     ("4_1_kl_estimators", {"torch.where(mask, k, 0.0).sum(1)": "k.masked_fill(~mask, 0.0).sum(-1)"}),
@@ -141,6 +159,9 @@ RIGHT = [
                  "torch.nn.functional.binary_cross_entropy_with_logits(margin, torch.ones_like(margin))"}),
     ("4_4_group_advantages", {"    return reward - others": "    n = reward.shape[1]\n    return n / (n - 1) * ("
                               "reward - reward.mean(1, keepdim=True))"}),
+    ("5_5_cancellation", {"    new_var = (1 - share) * var + share * batch_var + share * (1 - share) * delta**2\n":
+                          "    new_var = (count * (var + (mean - new_mean)**2) + ((batch - new_mean)**2).sum(0)) / "
+                          "total\n"}),
     ("5_2_entropy", {"return (0.5 + HALF_LOG_2PI + log_std).sum(-1)":
                      "return torch.distributions.Normal(0.0, log_std.exp()).entropy().sum(-1)"}),
     ("5_6_length_bias", {"return each.sum() / mask.sum()": "return each[mask].mean()"}),

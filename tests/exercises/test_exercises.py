@@ -2,10 +2,13 @@
 import ast
 import json
 import re
+import runpy
 import time
+import warnings
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from spinup.exercises.build import notebook
 from spinup.exercises.checks import Wrong
@@ -14,7 +17,6 @@ from spinup.exercises.verdict import check, static
 
 ENTRIES = entries()
 each = pytest.mark.parametrize("entry", ENTRIES, ids=[e.name for e in ENTRIES])
-
 
 
 def checked(entry, text, folder):
@@ -81,6 +83,40 @@ def test_an_answer_that_is_right_by_luck_does_not_pass(name, line, instead, tmp_
     (tmp_path / f"{name}.py").write_text(text.replace(line, instead))
     with pytest.raises(Wrong):
         Entry(name).checks.check(load(tmp_path / f"{name}.py"), "property")
+
+
+# Turned red by: a number that is made of a tensor with a gradient, which PyTorch warns about.
+@each
+def test_a_demonstration_runs_without_a_warning(entry, tmp_path):
+    if entry.about["kind"] == "predict":
+        pytest.skip("its demonstration trains for a minute")
+    (tmp_path / "shown.py").write_text(entry.solution)
+    torch.set_warn_always(True)                               # otherwise PyTorch gives each warning only once
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            runpy.run_path(str(tmp_path / "shown.py"), run_name="__main__")
+    finally:
+        torch.set_warn_always(False)
+
+
+# Turned red by: weights that are copied by their names, which a nested network changes.
+def test_a_nested_network_gets_the_first_weights_of_a_run(monkeypatch, tmp_path):
+    from spinup.core import networks
+    text = Entry("1_2_gaussian_policy").solution.replace(
+        "nn.Sequential(*layers[:-1])", "nn.Sequential(layers[0], nn.Sequential(*layers[1:-1]))")
+    (tmp_path / "nested.py").write_text(text)
+    first, nets = networks.mlp([3, 4, 2]), []
+
+    def ppo(*args, **settings):
+        nets.append(networks.mlp([3, 4, 2]))
+        return SimpleNamespace(progress={"return_mean_100": [500.0]})
+
+    monkeypatch.setattr("spinup.ppo", ppo)
+    monkeypatch.setattr(networks, "mlp", lambda *args, **settings: first)
+    Entry("1_2_gaussian_policy").checks.check(load(tmp_path / "nested.py"), "learning")
+    assert all(torch.equal(p, q) for p, q in zip(nets[0].parameters(), first.parameters(), strict=True))
+    assert isinstance(nets[0][1], torch.nn.Sequential)
 
 
 @each
