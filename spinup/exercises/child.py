@@ -32,6 +32,14 @@ def stopped(error: BaseException, file: Path, what: str) -> dict[str, Any]:
     return {"stopped": EXIT if isinstance(error, SystemExit) else f"{what} ({said})", "line": line_of(error, str(file))}
 
 
+def overdue(seconds: float, level: str, line: int) -> dict[str, Any]:
+    """Return the message about a file whose time is up. line: its current line, 0 if none of its code is running."""
+    said = f"it was still running after {seconds:.0f} seconds"
+    if line and level == "property":
+        return {"stopped": f"{said}; is there a loop that never ends?", "line": line}
+    return {"late": f"{said}; this machine may be too slow or busy; check again later", "line": line}
+
+
 def load(file: Path) -> ModuleType | dict[str, Any]:
     """Load the module of a student's file; return the module or an error message."""
     try:
@@ -114,8 +122,7 @@ def main() -> None:
             dump.seek(0)
             name = f'{file.name}"'                            # faulthandler escapes the accents of a folder
             at = [part.split(", line ")[1].split()[0] for part in dump if name in part]
-        send({"stopped": f"it was still running after {seconds:.0f} seconds; is there a loop that never ends?",
-              "line": int(at[0]) if at else 0})
+        send(overdue(seconds, level, int(at[0]) if at else 0))
         os._exit(1)
 
     timer = threading.Timer(seconds, hang)

@@ -8,8 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from spinup.errors import UserError, nearest
+from spinup.exercises.build import STILL
 from spinup.exercises.source import Entry, entries, find
-from spinup.exercises.terminal import Say, parsed, with_id
+from spinup.exercises.terminal import CURRENT, Say, parsed, with_id
 from spinup.exercises.verdict import Verdict, check
 from spinup.exercises.workspace import Workspace, stamp
 from spinup.parser import Parser, path_of
@@ -27,16 +28,17 @@ usage: spinup exercise COMMAND ...
   spinup exercise reset [ID]              restore the original file; your version is kept beside it
   spinup exercise progress                show how many exercises you have passed
 
-Without ID, a command uses the exercise that you started last and have not passed. --json prints lines of JSON instead.
+Without ID, a command uses the exercise that you started last and have not passed since. --json prints lines of JSON.
 """
 LOOKS = 0.5             # seconds between checks of a watched file
 
 
 def current(workspace: Workspace, word: str) -> Entry:
-    """Return the exercise for a command: the named one, else the last started, else the last passed, else the first."""
+    """Return the exercise for a command: the named one, else the last one started and not passed since, else the last
+    passed, else the first."""
     if word:
         return find(word)
-    begun = [e for e in entries() if "begun" in workspace.of(e) and "passed" not in workspace.of(e)]
+    begun = [e for e in entries() if workspace.of(e).get("begun", "") > workspace.of(e).get("passed", "")]
     if begun:
         return max(begun, key=lambda e: workspace.of(e)["begun"])
     passed = [e for e in entries() if "passed" in workspace.of(e)]
@@ -81,13 +83,15 @@ def list_(argv: list[str]) -> int:
 
 
 def start(argv: list[str]) -> int:
-    parser = with_id(Parser("spinup exercise start", "Write the file of an exercise, unless it exists."))
+    parser = with_id(Parser("spinup exercise start", "Write the file of an exercise, unless it exists."),
+                     "the first that you have not passed")
     parser.add_argument("--notebook", action="store_true", default=False, help="a notebook instead of a Python file")
     args, say = parsed(parser, argv)
     workspace = Workspace.here()
     entry = find(args.id) if args.id else upcoming(workspace)
     if entry is None:
-        say("You have passed all exercises. `spinup exercise start ID` starts one again.", "green")
+        say("You have passed all exercises. `spinup exercise reset ID` restores the original file of one; yours is "
+            "kept beside it.", "green")
         say.data(exercise=None)
         return 0
     path = workspace.begin(entry, args.notebook)
@@ -105,7 +109,7 @@ def start(argv: list[str]) -> int:
 def check_(argv: list[str]) -> int:
     parser = Parser("spinup exercise check", "Check your code, and name what is wrong.")
     parser.add_argument("ids", nargs="*", default=[], metavar="ID",
-                        help="such as 2.1, or several. [the one started last]")
+                        help=f"such as 2.1, or several. [{CURRENT}]")
     parser.add_argument("--all", action="store_true", default=False, help="check every exercise with a file here")
     parser.add_argument("--full", action="store_true", default=False,
                         help="also train with your code: on the smallest task that shows a mistake, then on a "
@@ -137,12 +141,13 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
         verdict = check(entry, file)
     except UserError as error:                                            # unreadable; the others are still checked
         verdict = Verdict(False, "static", str(error))
+    if verdict.checked:
+        workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1)
     if verdict.passed:
-        workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1, passed=stamp())
+        workspace.note(entry, passed=stamp())
         say(f"PASS  {entry.id} {entry.title}  ({verdict.took:.1f} s)", "bold green")
     else:
-        workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1)
-        say("TO DO" if "to do" in verdict.message else "NOT YET", "bold yellow")
+        say("TO DO" if STILL in verdict.message else "NOT YET" if verdict.checked else "NOT CHECKED", "bold yellow")
         say(verdict.message)
     if verdict.printed:
         say("\nYour file printed:", "dim")
@@ -157,14 +162,14 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
             said = f"yes ({found.took:.0f} s)" if found.passed else found.message
             say(f"  {said}", "green" if found.passed else "yellow")
     say()
-    if not verdict.passed:
-        say(f"spinup exercise hint {entry.id}    if you are stuck", "dim")
-    else:
+    if verdict.passed:
         say(f"spinup exercise solution {entry.id}    show our solution", "dim")
         if slow and not full:
             say(f"spinup exercise check {entry.id} --full    train with your code", "dim")
         after = upcoming(workspace)
         say(f"spinup exercise start    next: {after.id} {after.title}" if after else "That was the last one.", "dim")
+    elif verdict.checked:
+        say(f"spinup exercise hint {entry.id}    if you are stuck", "dim")
     say.data(exercise=entry.id, **verdict.as_dict(), **learned)
     return verdict
 
@@ -224,6 +229,7 @@ def solution(argv: list[str]) -> int:
             raise UserError(f"you have not passed {entry.id} yet; `spinup exercise hint {entry.id}` helps, and "
                             f"`spinup exercise solution {entry.id} --reveal` shows it anyway")
         workspace.note(entry, revealed=stamp())
+    workspace.show(entry)
     text = entry.solution
     if say.console.is_terminal and not args.json:
         from rich.syntax import Syntax
@@ -255,7 +261,8 @@ def progress(argv: list[str]) -> int:
     used = sum(workspace.of(e).get("hints", 0) for e in known)
     tries = sum(workspace.of(e).get("tries", 0) for e in known)
     seen = sum("revealed" in workspace.of(e) for e in known)
-    say(f"{tries} checks, {used} hints, {seen} solutions revealed before passing")
+    counts = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((tries, "check"), (used, "hint"), (seen, "solution"))]
+    say(f"{', '.join(counts)} revealed before passing")
     after = upcoming(workspace)
     say(f"next: {after.id} {after.title}" if after else "You have passed all exercises.")
     say.data(passed=[e.id for e in passed], of=len(known), hints=used, tries=tries, next=after.id if after else None)

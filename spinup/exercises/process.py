@@ -16,12 +16,17 @@ GRACE = 30.0             # seconds beyond the limit, for Python's start; then th
 PRINTED = 4000           # last characters of the file's output that are shown
 OUTPUT = 1 << 20         # bytes of its output that are read; the rest is dropped
 
+
 class Stopped(Exception):
     """The student's process ended, or its file cannot be run. line: of the file, 0 if no line is to blame."""
 
     def __init__(self, message: str, line: int = 0):
         super().__init__(message)
         self.line = line
+
+
+class Late(Stopped):
+    """The time was up, and the file need not be to blame: the machine may be too slow or busy."""
 
 
 class Process:
@@ -70,15 +75,16 @@ class Process:
         return self.next()
 
     def next(self) -> Any:
-        """Return the next message of the process. Stopped if the process ended, Malformed if it sent something else."""
+        """Return the next message of the process. Stopped if the process ended, Late if its time was up, Malformed if
+        it sent something else."""
         from spinup.exercises.wire import receive
         try:
             return receive(self.child.stdout)
         except EOFError:
             self.child.wait()
         if self.late:
-            raise Stopped(f"it was still running after {self.seconds + GRACE:.0f} seconds and was ended; is there a "
-                          "loop that never ends? If not, this machine is busy; check again later")
+            raise Late(f"it was still running after {self.seconds + GRACE:.0f} seconds and was ended; is there a loop "
+                       "that never ends? If not, this machine is busy; check again later")
         raise Stopped(f"it ended its process (exit code {self.child.returncode}) before the check was done")
 
     def output(self) -> str:

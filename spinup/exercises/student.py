@@ -8,12 +8,12 @@ from torch import Tensor
 
 from spinup.exercises.checks import Wrong
 from spinup.exercises.outcome import Case, Failure, Outcome
-from spinup.exercises.process import Process, Stopped
+from spinup.exercises.process import Late, Process, Stopped
 from spinup.exercises.source import Entry, lines, signatures, todo
 from spinup.exercises.wire import Malformed
 
-TAMPERING = ("its process sent other data than the answers of its functions. That is tampering with the check, and it "
-             "has no effect: the verdict is made in another process, from the numbers that the functions return")
+TAMPERING = ("its process sent something other than the results of its functions. That is tampering with the check, "
+             "and it has no effect: the verdict is made in another process, from the numbers that the functions return")
 
 
 class Function:
@@ -60,10 +60,12 @@ def read(found: Any, inputs: Case) -> Outcome:
 
 
 def refuse(found: Any) -> None:
-    """Raise Stopped if an answer reports that the file cannot be run, or stopped."""
-    if isinstance(found, dict) and "stopped" in found:
-        line = found.get("line")
-        raise Stopped(str(found["stopped"]), line if type(line) is int else 0)
+    """Raise Stopped if an answer reports that the file cannot be run, or stopped; Late if it reports that time is up.
+    """
+    for kind, error in (("stopped", Stopped), ("late", Late)):
+        if isinstance(found, dict) and kind in found:
+            line = found.get("line")
+            raise error(str(found[kind]), line if type(line) is int else 0)
 
 
 def judge(entry: Entry, process: Process, text: str, level: str) -> float:

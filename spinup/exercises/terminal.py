@@ -7,6 +7,8 @@ from rich.text import Text
 
 from spinup.parser import Parser
 
+CURRENT = "the last started that you have not passed since"
+
 
 class Say:
     """Printer of text for people, or of JSON lines."""
@@ -25,9 +27,9 @@ class Say:
             print(json.dumps(what), flush=True)
 
 
-def with_id(parser: Parser) -> Parser:
-    """Add the argument that names an exercise."""
-    parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one started last]")
+def with_id(parser: Parser, default: str = CURRENT) -> Parser:
+    """Add the argument that names an exercise. default: which exercise a command takes without it, in words."""
+    parser.add_argument("id", nargs="?", default="", metavar="ID", help=f"such as 2.1. [{default}]")
     return parser
 
 

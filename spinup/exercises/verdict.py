@@ -9,7 +9,7 @@ from pathlib import Path
 from spinup.errors import UserError
 from spinup.exercises.build import STILL
 from spinup.exercises.guard import tampering
-from spinup.exercises.process import Process, Stopped
+from spinup.exercises.process import Late, Process, Stopped
 from spinup.exercises.source import Entry, lines, signatures, todo
 
 SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # time limits
@@ -22,7 +22,7 @@ class Verdict:
 
     passed: whether all requested levels passed. level: the last level checked. line: of the file, 0 if no line is to
     blame. seconds: per level. took: seconds in total, including the start of a process. printed: the end of the file's
-    output.
+    output. checked: False if the time was up and the machine may be to blame.
     """
 
     passed: bool
@@ -32,6 +32,7 @@ class Verdict:
     seconds: dict[str, float] = field(default_factory=dict)
     printed: str = ""
     took: float = 0.0
+    checked: bool = True
 
     def as_dict(self) -> dict:
         """Return the verdict as plain data, for JSON."""
@@ -53,8 +54,7 @@ def python_of(file: Path) -> tuple[str, list[str]]:
                 names += [f"cell {number}, line {i}" for i in range(1, len(source) + 1)]
         return "\n".join(code) + "\n", [*names, "its end"]
     except OSError as error:
-        raise UserError(f"{file} cannot be read ({(error.strerror or '').lower()}); `spinup exercise start` writes it "
-                        "again") from None
+        raise UserError(f"{file} cannot be read ({(error.strerror or '').lower()}); check its permissions") from None
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
         raise UserError(f"{file} is damaged; `spinup exercise reset` restores the original and keeps yours beside "
                         "it") from None
@@ -122,5 +122,5 @@ def run(entry: Entry, file: Path, text: str, level: str, verdict: Verdict) -> No
             verdict.seconds[level] = round(judge(entry, process, text, level), 2)
         verdict.passed = True
     except Stopped as error:
-        verdict.message, verdict.line = str(error), error.line
+        verdict.message, verdict.line, verdict.checked = str(error), error.line, not isinstance(error, Late)
     verdict.printed = process.output()

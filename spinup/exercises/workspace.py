@@ -74,11 +74,16 @@ class Workspace:
         if not path.exists():
             write_whole(path, entry.given(path.suffix).encode())
             self.note(entry, begun=stamp())
-        symptom = Path("symptoms") / f"{entry.name}.png"                  # the figure of a bug hunt
+        if entry.about["kind"] != "predict":                              # there the figure is the answer
+            self.show(entry)
+        return path
+
+    def show(self, entry: Entry) -> None:
+        """Write the figure of an exercise, if it has one, to the folder `symptoms`."""
+        symptom = Path("symptoms") / f"{entry.name}.png"
         if (CONTENT / symptom).exists():
             (self.folder / symptom).parent.mkdir(exist_ok=True)
             write_whole(self.folder / symptom, (CONTENT / symptom).read_bytes())
-        return path
 
     def reset(self, entry: Entry) -> tuple[Path, Path | None]:
         """Restore the given file; return its path and that of the backup, None if there was no file."""

@@ -10,7 +10,6 @@ from spinup.exercises.workspace import STATE
 FIRST, SECOND = entries()[:2]
 
 
-
 @pytest.fixture
 def folder(cli, tmp_path, monkeypatch):
     """The folder of a student, in which the command line stands."""
@@ -96,6 +95,62 @@ def test_from_the_first_line_to_the_second_exercise(work, cli):
     assert f"1 of {len(entries())} passed" in progress and "2 checks, 4 hints, 0 solutions" in progress
     listed = cli("exercise", "list").out
     assert listed.count("passed") == 1 and listed.count("begun") == 1 and SECOND.id in listed
+
+
+# Turned red by: a plural after the number 1.
+def test_progress_counts_one_check_and_one_hint(work, cli):
+    cli("exercise", "start")
+    cli("exercise", "check")
+    cli("exercise", "hint")
+    assert "1 check, 1 hint, 0 solutions revealed before passing" in cli("exercise", "progress").out
+
+
+# Turned red by: an exercise that was passed once and can never be current again; one that stays current after its pass.
+def test_a_passed_exercise_that_is_started_again_is_current_until_it_passes_again(work, cli):
+    times = {"begun": "2026-01-03 00:00:00", "passed": "2026-01-02 00:00:00"}
+    (work / STATE).write_text(json.dumps({"exercises": {FIRST.id: times, SECOND.id: {"begun": "2026-01-01 00:00:00"}}}))
+    assert told(cli("exercise", "hint", "--json"))["exercise"] == FIRST.id
+    times["passed"] = "2026-01-04 00:00:00"
+    (work / STATE).write_text(json.dumps({"exercises": {FIRST.id: times, SECOND.id: {"begun": "2026-01-01 00:00:00"}}}))
+    assert told(cli("exercise", "hint", "--json"))["exercise"] == SECOND.id
+
+
+# Turned red by: one sentence for all commands, of which `start` takes another exercise.
+def test_help_says_which_exercise_a_command_takes(cli):
+    assert "[the first that you have not passed]" in " ".join(cli("exercise", "start", "--help").out.split())
+    for command in ("check", "hint"):
+        shown = " ".join(cli("exercise", command, "--help").out.split())
+        assert "[the last started that you have not passed since]" in shown
+
+
+# Turned red by: an error of a student's that is taken for the reminder in an unfinished function.
+def test_words_of_an_error_are_no_reminder(work, cli):
+    text = find("3.1").solution.replace("    return adv\n", "    raise ValueError('nothing to do')\n")
+    (work / "3_1_gae.py").write_text(text)
+    done = cli("exercise", "check", "3.1")
+    assert done.code == 1 and "nothing to do" in done.out and "NOT YET" in done.out
+
+
+# Turned red by: a busy machine that costs a try, or that is answered with a hint.
+def test_a_check_that_ran_out_of_time_says_nothing_about_the_file(work, cli, monkeypatch):
+    from spinup.exercises import command
+    from spinup.exercises.verdict import Verdict
+    cli("exercise", "start", FIRST.id)
+    late = Verdict(False, "property", "it was still running", checked=False)
+    monkeypatch.setattr(command, "check", lambda entry, file: late)
+    done = cli("exercise", "check")
+    assert done.code == 1 and "NOT CHECKED" in done.out and "spinup exercise hint" not in done.out
+    assert "tries" not in json.loads((work / STATE).read_text())["exercises"][FIRST.id]
+    assert told(cli("exercise", "check", "--json"))["checked"] is False
+
+
+# Turned red by: a figure that answers the questions before they are asked.
+def test_the_figure_of_a_prediction_comes_with_its_solution(work, cli):
+    cli("exercise", "start", "2.1")
+    cli("exercise", "start", "2.2")
+    assert [p.name for p in (work / "symptoms").iterdir()] == ["2_2_silent_bug.png"]
+    cli("exercise", "solution", "2.1", "--reveal")
+    assert (work / "symptoms" / "2_1_value_function.png").exists()
 
 
 def test_every_command_speaks_json(work, cli):

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from spinup.exercises.child import overdue
 from spinup.exercises.layers import Net, built, described
 from spinup.exercises.outcome import equal
-from spinup.exercises.process import Stopped
+from spinup.exercises.process import Late, Stopped
 from spinup.exercises.source import CONTENT, Entry, lines
 from spinup.exercises.student import TAMPERING, functions, judge
 from spinup.exercises.verdict import check, static
@@ -142,6 +143,10 @@ def test_a_process_that_says_why_it_stopped_is_believed():
     with pytest.raises(Stopped, match="a reason") as found:
         judge(GAE, Liar({"stopped": "a reason", "line": AT}), GAE.solution, "property")
     assert found.value.line == AT
+    with pytest.raises(Late, match="still running after 20 seconds; this machine may be too slow"):
+        judge(GAE, Liar(overdue(20.0, "property", 0)), GAE.solution, "property")
+    with pytest.raises(Stopped, match="a loop that never ends"):
+        judge(GAE, Liar(overdue(20.0, "property", AT)), GAE.solution, "property")
     ours = functions(GAE, Liar({"stopped": "a reason", "line": AT}).ask)
     assert ours.gae.arguments[:2] == ["rew", "value"]
 
