@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, e100, run
+from spinup.bench.papers.paper import Line, Paper, columns, e100, run
 from spinup.bench.process import in_turn, spinup
 from spinup.data.dataset import load
 from spinup.runs.log import read_progress
@@ -65,18 +65,21 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             lines.append(Line(f"{name}: E100 of {words}", "", ours, goal, met))
 
     def draw(figure: Any) -> None:
+        named = {}                                                        # the panels share one legend
         for axes, (name, kinds) in zip(figure.subplots(1, len(KINDS)), KINDS.items(), strict=True):
             for kind, (_, colour, words) in kinds.items():
-                for k, folder in enumerate(of[name, kind]):
-                    progress = read_progress(folder)
-                    axes.plot(np.array(progress["steps"]) / 1000, progress["test_return"], color=colour, linewidth=1,
-                              label=None if k else words)
-            axes.axhline(mean(data[name]), color="0.6", linewidth=0.8, linestyle="--", label="mean of the dataset")
+                runs = [read_progress(folder) for folder in of[name, kind]]
+                steps, returns = np.array(runs[0]["steps"]) / 1000, np.array([run["test_return"] for run in runs])
+                axes.plot(steps, returns.T, color=colour, linewidth=0.7, alpha=0.3)
+                named[words], = axes.plot(steps, returns.mean(0), color=colour, linewidth=2)
+            named["mean of the dataset"] = axes.axhline(mean(data[name]), color="0.4", linewidth=0.8, linestyle="--")
             axes.set(title=name, xlabel="thousand gradient steps", ylabel="test return")
-            axes.legend(fontsize=7)
+        figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8)
 
     raw = {"seeds": list(seeds), "dataset_returns": data,
            "returns": {name: {kind: reached[name, kind] for kind in kinds} for name, kinds in KINDS.items()},
+           "curves": {name: {kind: [columns(folder, "steps", "test_return") for folder in of[name, kind]]
+                             for kind in kinds} for name, kinds in KINDS.items()},
            "last_q": {name: {kind: [read_progress(f)["q"][-1] for f in of[name, kind]] for kind in PENDULUM
                              if kind != "bc"} for name in (NOISY, NARROW)}}
     return Paper("Offline learning: TD3+BC, IQL and CQL on mixed data", lines, draw, raw), folders
