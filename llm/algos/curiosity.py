@@ -154,7 +154,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with run:
         run.keep(model=run.model, optimizer=optimizer, novelty=novelty, learner=learner,
                  scaler=scaler)
-        run.columns("bonus", "bonus_std", *["bonus_loss"] * (cfg.bonus == "rnd"))
+        run.columns("bonus", "bonus_std")
+        if cfg.bonus == "rnd":
+            run.columns("bonus_loss")
         for update in run.updates(cfg.total_steps):
             # Collect.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)

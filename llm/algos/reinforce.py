@@ -158,7 +158,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     with run:
         run.keep(model=run.model, optimizer=optimizer, expected=expected)
-        run.columns(*["kl_to_teacher"] * bool(cfg.teacher))
+        if teacher is not None:
+            run.columns("kl_to_teacher")
         for update in run.updates(cfg.total_steps):
             # Collect.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)
