@@ -5,6 +5,7 @@ from pathlib import Path
 from llm.policy.scalar import RewardModel
 from llm.restore import load
 from spinup.errors import UserError
+from spinup.runs.display import quoted
 
 
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None, system: str | None = None,
@@ -17,7 +18,7 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
     policy = load(directory, device)
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; type `spinup watch "
-                        f"{directory}` to see its rewards")
+                        f"{quoted(str(directory))}` to see its rewards")
     if system is not None and not policy.tokenizer.chats:
         raise UserError(f"{directory} has no chat template, so it cannot read a system prompt; leave out --system")
     alphabet, answered = getattr(policy.tokenizer, "alphabet", None), 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from spinup.errors import UserError
 from spinup.runs.display import kind_of
-from spinup.runs.folders import describe
+from spinup.runs.folders import describe, find_run
 from spinup.runs.log import read_progress
 from spinup.runs.records import read_run
 
@@ -55,6 +55,7 @@ def diagnose_run(directory: Path) -> list[str]:
 
     Raise UserError if the folder holds no run of a language model with a row.
     """
+    directory = find_run(directory)
     data, found = read_run(directory), {}
     if "max_tokens" not in data:
         raise UserError(f"{describe(directory)} is not the run of a language model; give the folder of one")

@@ -30,10 +30,10 @@ def comparison(names: Sequence[str]) -> str:
 
     Raise UserError for fewer names, and for the first one that is no method.
     """
+    methods = [values_of(found(name)) for name in names]
     if len(names) < 2:
         raise UserError(f"a comparison needs two methods or more; add a second one to {' '.join(names)}, such as "
                         f"{next(name for name in registry.algorithms('llm') if name not in names)}")
-    methods = [values_of(found(name)) for name in names]
     settings = dict.fromkeys(setting for method in methods for setting in method)
     rows = [[setting, *(in_words(method[setting]) if setting in method else NONE for method in methods)]
             for setting in settings if any(method.get(setting, NONE) != methods[0].get(setting, NONE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.suite import EVALUATION, read_evaluation, suites
+from spinup.bench.suite import measured, suites
 from spinup.errors import UserError
 from spinup.registry import FAMILIES, algorithms, find
 from spinup.runs.curve import Curves
@@ -102,21 +102,6 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
     names = [f"{run['algorithm']} in {run['config'].get('env') or run['config']['task']}" for run in failed]
     return [*found.values()], names, len(folders) - len(found) - len(failed)
-
-
-def measured(directory: Path, measure: str) -> float | None:
-    """Return the result of a run's evaluation: the mean return, or the measure of a language model. None without an
-    evaluation. UserError if its file is damaged."""
-    evaluation = read_evaluation(directory)
-    if evaluation is None:
-        return None
-    try:
-        found = float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
-    except (TypeError, ValueError, KeyError):
-        found = np.nan
-    if not np.isfinite(found):
-        raise UserError(f"{directory / EVALUATION} is not the evaluation of a run; delete it")
-    return found
 
 
 def grouped(runs: Sequence[Trained]) -> Groups:

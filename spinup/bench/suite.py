@@ -4,6 +4,7 @@
 interruption, the same command trains and evaluates only the missing runs.
 """
 import json
+import math
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -25,9 +26,10 @@ from spinup.bench.process import ONE_THREAD, child, in_turn
 from spinup.errors import UserError, nearest
 from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
 from spinup.runs.config import RunConfig
-from spinup.runs.display import number, tell_progress
+from spinup.runs.display import number, quoted, tell_progress
 from spinup.runs.files import read_json, write_json, write_whole
 from spinup.runs.folders import check_writable, describe, lock, safe
+from spinup.runs.offline import OfflineConfig
 from spinup.runs.presets import configure
 from spinup.runs.public import advised
 from spinup.runs.records import finished, read_result, read_run
@@ -70,11 +72,13 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
         check_peer(env)
     known = {**algorithms(family), **installed(family)}.values()
     found = [find(f"{family} {algo}".strip()) for algo in algos] or [
-        a for a in known if not a.variant and a.about.get("rewards", True)]
+        a for a in known if not a.variant and a.about.get("rewards", True)
+        and not issubclass(a.load().Config, OfflineConfig)]
     pairs = {(algorithm, env): config for env in steps
              for algorithm, config in serving(found, env, steps[env], folder).items()}
     if not pairs:
-        raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)}; leave out --algos")
+        raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)} with these settings; "
+                        "choose other --algos, other --env or more --total-steps")
     jobs = {(algorithm, env, seed): job_of(algorithm, env, config, seed)
             for seed in seeds for (algorithm, env), config in pairs.items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +95,7 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
             code = max(code, beside(peers, folder, workers))
     finally:
         taken.release()
-    print(f"to compare the algorithms, type: spinup bench report {describe(folder)}")
+    print(f"to compare the algorithms, type: spinup bench report {quoted(describe(folder))}")
     return code
 
 
@@ -147,12 +151,27 @@ def evaluate(directories: Sequence[Path], workers: int) -> int:
     return failed
 
 
+def measured(directory: Path, measure: str) -> float | None:
+    """Return the result of a run's evaluation: the mean return, or the measure of a language model. None without an
+    evaluation. UserError if its file is damaged."""
+    evaluation = read_evaluation(directory)
+    if evaluation is None:
+        return None
+    try:
+        found = float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
+    except (TypeError, ValueError, KeyError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise UserError(f"{directory / EVALUATION} is not the evaluation of a run; delete it")
+    return found
+
+
 def print_evaluations(directories: Sequence[Path]) -> None:
     """Print the mean evaluation of each algorithm in each environment, over its runs."""
     found: dict[str, list[float]] = {}
     for directory in directories:
-        if about := read_evaluation(directory):
-            value = about.get("mean", about.get(read_result(directory)["measure"]))
+        value = measured(directory, read_result(directory)["measure"])
+        if value is not None:
             found.setdefault(directory.parent.name, []).append(value)
     for name, values in found.items():
         print(f"{name:<40} {number(sum(values) / len(values)):>10}   evaluated, {len(values)} of its runs")

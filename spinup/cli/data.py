@@ -46,7 +46,8 @@ def record(argv: list[str]) -> int:
     from spinup.view.record import record as record_all
     print(record_all(args.sources, args.out, steps=args.steps, noise=args.noise, stochastic=args.stochastic,
                      seed=args.seed, load=load))
-    print(f"written to {args.out}; `spinup record --card {args.out}` shows this again")
+    from spinup.runs.display import quoted
+    print(f"written to {args.out}; `spinup record --card {quoted(str(args.out))}` shows this again")
     return 0
 
 

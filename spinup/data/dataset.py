@@ -166,8 +166,9 @@ def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
 
 
 def complete(about: dict[str, Any]) -> bool:
-    """Return whether metadata have all entries, with the right types."""
+    """Return whether metadata have all entries, with the right types, and an environment whose name can be printed."""
     return (all(isinstance(about.get(key), kind) for key, kind in ABOUT.items())
+            and about["env"] != "" and about["env"].isprintable()
             and all(isinstance(part, dict) and all(isinstance(part.get(key), kind) for key, kind in PART.items())
                     for part in about["parts"])
             and all("kind" in about[key] for key in ("observation_space", "action_space")))

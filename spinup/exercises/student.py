@@ -62,10 +62,14 @@ def read(found: Any, inputs: Case) -> Outcome:
 def refuse(found: Any) -> None:
     """Raise Stopped if an answer reports that the file cannot be run, or stopped; Late if it reports that time is up.
     """
-    for kind, error in (("stopped", Stopped), ("late", Late)):
-        if isinstance(found, dict) and kind in found:
-            line = found.get("line")
-            raise error(str(found[kind]), line if type(line) is int else 0)
+    if not isinstance(found, dict):
+        return
+    line = found.get("line")
+    line = line if type(line) is int else 0
+    if "stopped" in found:
+        raise Stopped(str(found["stopped"]), line)
+    if "late" in found:
+        raise Late(str(found["late"]), line)
 
 
 def judge(entry: Entry, process: Process, text: str, level: str) -> float:

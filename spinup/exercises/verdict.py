@@ -79,6 +79,8 @@ def static(entry: Entry, text: str) -> Verdict:
     try:
         found, where = signatures(text), lines(text)
         left = todo(text)
+    except (MemoryError, RecursionError):
+        return Verdict(False, "static", "it is nested too deeply; write shorter expressions")
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", 0) or 0
         return Verdict(False, "static", f"it is not valid Python: {getattr(error, 'msg', error)}", line)

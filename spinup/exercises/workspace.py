@@ -71,6 +71,8 @@ class Workspace:
         """Return the file to work on; write it if it does not exist. Without `notebook`, an existing notebook is the
         file to work on."""
         path = self.folder / f"{entry.name}.ipynb" if notebook else self.file(entry)
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; move it away")
         if not path.exists():
             write_whole(path, entry.given(path.suffix).encode())
             self.note(entry, begun=stamp())
@@ -88,6 +90,8 @@ class Workspace:
     def reset(self, entry: Entry) -> tuple[Path, Path | None]:
         """Restore the given file; return its path and that of the backup, None if there was no file."""
         path, kept = self.file(entry), None
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; move it away")
         if path.exists():
             number = 1
             while (kept := path.with_name(f"{path.name}.{number}.bak")).exists():

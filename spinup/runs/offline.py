@@ -183,4 +183,6 @@ class OfflineRun(Run):
         return {"test_return": self._mean() if self.recent else None, "returns": list(self.recent)}
 
     def summary(self) -> str:
+        if not self.recent:
+            return "no test episodes"
         return f"the last {len(self.recent)} test episodes returned {number(self._mean())} on average"

@@ -14,6 +14,7 @@ from spinup.errors import UserError, check_names, source_name
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, settings_of, types_of
+from spinup.runs.convert import LARGEST
 from spinup.runs.files import read_json, write_json
 from spinup.runs.folders import describe
 from spinup.runs.presets import up_to_date
@@ -28,16 +29,30 @@ def read_result(directory: Path) -> dict[str, Any]:
         return {}
     advice = "delete it, and `spinup resume` continues from the last checkpoint"
     data = read_json(path, advice)
-    whole = isinstance(data, dict) and "status" in data
-    if whole:
-        done = data["status"] == "finished"
-        numbers = ("steps", "seconds", "steps_per_second") if done else ("steps",)
-        whole = all(isinstance(data.get(name), int | float) and math.isfinite(data[name]) for name in numbers)
-        if done and not (isinstance(data.get("measure"), str) and data["measure"] in data):
-            whole = False
-    if not whole:
+    if not is_result(data):
         raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; {advice}")
     return data
+
+
+def is_result(data: Any) -> bool:
+    """Return whether the content of a result.json has all entries, with the right types."""
+    def is_number(x: Any) -> bool:
+        return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+    if not isinstance(data, dict) or "status" not in data:
+        return False
+    steps = data.get("steps")
+    if not is_number(steps) or steps != int(steps) or not 0 <= steps < LARGEST:
+        return False
+    if data["status"] != "finished":
+        return True
+    measure = data.get("measure")
+    if not isinstance(measure, str) or measure not in data:
+        return False
+    value = data[measure]
+    # NaN: no measurement, such as a run without test episodes.
+    return is_number(data.get("seconds")) and is_number(data.get("steps_per_second")) and (
+        value is None or isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def finished(directory: Path) -> bool:

@@ -8,8 +8,9 @@ from spinup.data.dataset import load_about
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
+from spinup.runs.display import quoted
 from spinup.runs.folders import describe
-from spinup.runs.records import config_to_json, finished, read_result, read_run
+from spinup.runs.records import config_to_json, read_result, read_run
 
 # Settings that change where and how a run trains, but not its result: a run may resume with other values.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
@@ -57,11 +58,13 @@ def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | Non
 
     state: its checkpoint, if there is one.
     """
-    if state is None and finished(directory):
-        raise UserError(f"{describe(directory)} is finished, but its checkpoint.pt is missing; restore the file, or "
-                        "train again under another --exp-name")
+    before = read_result(directory)
+    if state is None and (before.get("status") == "finished" or before.get("saved_steps")):
+        how = "is finished" if before["status"] == "finished" else f"was saved after {before['saved_steps']:,} steps"
+        raise UserError(f"{describe(directory)} {how}, but its checkpoint.pt is missing; restore the file, or train "
+                        "again under another --exp-name")
     begun, done = read_run(directory)["config"].get("total_steps"), state["steps"] if state else 0
-    whole = read_result(directory).get("status") == "finished" and state and not state["stopped"]
+    whole = before.get("status") == "finished" and state and not state["stopped"]
     least = max(done, begun) if whole and begun else done
     if config.total_steps != begun and config.total_steps < least:
         raise UserError(f"{describe(directory)} has already done {done:,} steps; --total-steps must be at least "
@@ -77,8 +80,9 @@ def state_to_resume(directory: Path, config: RunConfig) -> dict[str, Any] | None
     if (directory / "checkpoint.pt").exists():
         state = load_checkpoint(directory / "checkpoint.pt")
         if state["algorithm"] != config.algorithm:
-            raise UserError(f"{(where := describe(directory))} holds a checkpoint of {state['algorithm']}, not of "
-                            f"{config.algorithm}; type: spinup resume {where}")
+            where = describe(directory)
+            raise UserError(f"{where} holds a checkpoint of {state['algorithm']}, not of {config.algorithm}; type: "
+                            f"spinup resume {quoted(where)}")
         check_unchanged(directory, state.get("settings", {}))
     check_longer(directory, config, state)
     return state

@@ -59,7 +59,7 @@ class Training(Hooks):
         self.parts: dict[str, Any] = {}
         self.rng = np.random.default_rng(config.seed)
         torch.manual_seed(config.seed)
-        self.update = self.steps = self.rows = 0
+        self.update = self.steps = self.rows = self.saved = 0             # saved: steps of the last checkpoint
         self.earlier_seconds = 0.0                                        # of training in earlier processes
         self.logged: dict[str, float] = {}
         self.longer = self.stopped = self.complete = False
@@ -248,6 +248,7 @@ class Training(Hooks):
 
     def _load(self, state: dict[str, Any]) -> None:
         self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]
+        self.saved = self.steps
         load_rng(self.rng, state["rng"])
         torch.set_rng_state(state["torch_rng"])
         restore_generator(self.device, state["cuda_rng"])
@@ -294,6 +295,6 @@ class Training(Hooks):
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {
-            "status": self.status, "stopped_early": self.stopped, "steps": self.steps,
+            "status": self.status, "stopped_early": self.stopped, "steps": self.steps, "saved_steps": self.saved,
             "seconds": round(self.seconds, 3), "steps_per_second": self._rate(), "peak_memory": peak_memory(),
             "measure": self.measure, **self.outcome()})

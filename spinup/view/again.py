@@ -25,7 +25,8 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
         subject = algorithm.load().Config.SUBJECT
         if any(isinstance(value, dict) for value in begun.values()) or not isinstance(begun[subject], str):
             return ""
-        given = {name: begun[name] for name in (subject, "data") if begun.get(name)}      # data: a dataset
+        offline = isinstance(begun.get("data"), str)                      # a dataset; of other methods a number
+        given = {name: begun[name] for name in (subject, *["data"] * offline) if begun[name]}
         config, _ = configure(algorithm, given)
     except (UserError, KeyError):                             # of another library, or an environment not installed here
         return ""

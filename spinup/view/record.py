@@ -97,8 +97,9 @@ def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
     env, settings = found[0]
     for source, (other, theirs) in zip(sources, found, strict=True):
         if find_id(other) != find_id(env) or None not in (settings, theirs) and theirs != settings:
-            raise UserError(f"{source} has the environment {other} {theirs or ''}, but {sources[0]} has {env} "
-                            f"{settings or ''}; record them separately")
+            theirs, ours = (f" with {given}" if given else "" for given in (theirs, settings))
+            raise UserError(f"{source} has the environment {other}{theirs}, but {sources[0]} has {env}{ours}; record "
+                            "them separately")
         settings = theirs if settings is None else settings
     env, settings = full_id(env), settings or {}
     if num_agents(env) > 1 or "episodes" in settings:

@@ -282,6 +282,8 @@ def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
     config, _ = from_flags(find("ppo"), words[3:5] + words[8:])
     assert all(getattr(config, name) == value for name, value in given.items())
     assert words[8:].count("--lr") == 1 and "--gamma" not in words
+    about = {"algorithm": "llm dqn", "config": {"task": "reverse", "seed": 1, "data": 8}}  # a number, no dataset
+    assert command(about, [1], folder) == "spinup llm dqn --task reverse --seed 1 --data 8"
     about = {"algorithm": "llm grpo", "config": {"task": ["a list", "of prompts"], "seed": 1}}
     assert command(about, [1], folder) == ""
 

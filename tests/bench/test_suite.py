@@ -72,6 +72,10 @@ def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, c
     before = (of(folder) / EVALUATION).stat().st_mtime_ns
     assert suite("classic", **SMALL, log_dir=folder) == 0
     assert (of(folder) / EVALUATION).stat().st_mtime_ns == before
+    whole = (of(folder) / EVALUATION).read_text()
+    (of(folder) / EVALUATION).write_text(json.dumps({**json.loads(whole), "mean": "x"}))
+    with pytest.raises(UserError, match="is not the evaluation of a run; delete it"):
+        suite("classic", **SMALL, log_dir=folder)
     (of(folder) / EVALUATION).unlink()                                     # killed before it was evaluated
     assert suite("classic", **SMALL, log_dir=folder) == 0
     assert read_json(of(folder) / EVALUATION) == found
@@ -181,7 +185,7 @@ def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name, given, message", [
     ("classic", {"envs": ["CartPole-v0"]}, "the suite classic has no CartPole-v0. Did you mean 'CartPole-v1'"),
     ("classic", {"algos": ["pppo"]}, "there is no algorithm 'pppo'"),
-    ("classic", {"algos": ["sac"], "envs": ["CartPole-v1"]}, "sac cannot train in CartPole-v1; leave out --algos"),
+    ("classic", {"algos": ["sac"], "envs": ["CartPole-v1"]}, "sac cannot train in CartPole-v1 with these set"),
     ("atari", {"against": "sb3"}, "Gymnasium with vector observations, and Pong.* is not one; leave out --against"),
     ("explore", {"against": "sb3"}, "Gymnasium with vector observations, and .* is not one; leave out --against"),
     ("llm", {"against": "sb3"}, "--against sb3 compares agents in environments; leave it out for llm")])

@@ -9,6 +9,7 @@ from spinup.core.bounded import NoisyAction
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.log import read_progress
+from spinup.runs.run import Run
 
 SMALL = {"num_envs": 2, "rollout_steps": 32, "hidden": (8,), "threads": 1, "quiet": True, "tensorboard": False,
          "preset": "none", "anneal": False}
@@ -117,6 +118,27 @@ def test_a_run_may_begin_with_the_policy_of_another(algorithm, env, settings, tm
     first, fresh = run(seed=3), run(seed=4)
     began = run(seed=4, init=first.directory)
     assert (weights(began) - weights(first)).abs().max() < 0.01 < (weights(fresh) - weights(first)).abs().max()
+
+
+# Turned red by: an interrupted run that was saved, lost its checkpoint, and starts again over its log.
+def test_a_saved_run_without_its_checkpoint_is_not_begun_again(cli, tmp_path, monkeypatch):
+    after_update = Run.after_update
+
+    def interrupted(run):
+        after_update(run)
+        if run.update == 3:
+            run.interruption.received = 2
+
+    monkeypatch.setattr(Run, "after_update", interrupted)
+    cli("ppo", "--env", "CartPole-v1", "--preset", "none", "--total-steps", 1024, "--num-envs", 2, "--rollout-steps",
+        16, "--exp-name", "x", "--quiet")
+    monkeypatch.undo()
+    run = tmp_path / "runs/x/x_s1"
+    log = (run / "progress.csv").read_bytes()
+    (run / "checkpoint.pt").unlink()
+    refused = cli("resume", run)
+    assert refused.code == 2 and "was saved after 128 steps, but its checkpoint.pt is missing" in refused.err
+    assert (run / "progress.csv").read_bytes() == log
 
 
 # Turned red by: weights that a run without a checkpoint forgets, although its config.json still names them.

@@ -415,7 +415,10 @@ def test_an_export_is_no_run(tmp_path):
     assert find_run(tmp_path) == tmp_path / "x_s1"
 
 
-@pytest.mark.parametrize("numbers", ['"steps": 1e400', '"steps": NaN', '"steps": 4, "measure": []'])
+@pytest.mark.parametrize("numbers", [
+    '"steps": 1e400', '"steps": NaN', '"steps": 4, "measure": []', '"steps": 1.5, "measure": "x", "x": 1',
+    '"steps": true, "measure": "x", "x": 1', '"steps": -5, "measure": "x", "x": 1',
+    '"steps": 4, "measure": "x", "x": "a"'])
 def test_a_result_has_finite_numbers(numbers, tmp_path):
     given = f'{{"status": "finished", "seconds": 1, "steps_per_second": 1, {numbers}}}'
     (tmp_path / "result.json").write_text(given)
