@@ -29,6 +29,7 @@ from llm.rollout import Batch, demonstrated, sample, separated, solved
 from llm.samples import as_lines, true_rewards
 from llm.tasks.check import problems_of
 from llm.tasks.held_out import EVALUATION, distinct
+from llm.tasks.names import fingerprints
 from llm.tasks.parts import same_parts
 from llm.tasks.task import Problem, Task, longest_prompt, speech, stateful
 from spinup.core.fast.adam import FlatAdam
@@ -85,7 +86,8 @@ class Run(Training):
         self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest, self.max_tokens, self.model)
-        self.others: dict[str, int] = {}                                  # checksums of other models that do not learn
+        # Checksums of what must not change.
+        self.others: dict[str, Any] = {"a file of the task or of its reward": fingerprints(config.task, config.reward)}
         if task.judge is not None:
             task.judge.serve(self.device, config.micro_batch)
             if hasattr(task.judge, "model"):

@@ -1,7 +1,6 @@
 """Initial policy of a method: a given one, or a small model after supervised fine-tuning (SFT)."""
 import hashlib
 import json
-import re
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from llm.policy.load import Start, check_compiler, check_judge, initial, load_mo
 from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
-from llm.tasks.names import without_wrappers
+from llm.tasks.names import fingerprints, without_wrappers
 from llm.tasks.task import Task, key_of, longest_prompt, stateful
 from llm.tasks.wrappers.wrapper import innermost, layers
 from spinup.errors import UserError
@@ -103,10 +102,7 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     is Python code, it consists of some problems, the teacher's responses, and their rewards.
     """
     if isinstance(cfg.task, str) and isinstance(cfg.reward, str) and not is_own(cfg.task):
-        named = [cfg.task, *re.split(r"[+*,=]|(?<=\w\w):", cfg.task)]       # the parts of a mixture may be files
-        named += re.findall(r"[^\s+*]+?\.py(?=:)", cfg.reward)
-        files = [hashlib.sha256(Path(x).read_bytes()).hexdigest() for x in dict.fromkeys(x.strip() for x in named)
-                 if Path(x).is_file()]
+        files = fingerprints(cfg.task, cfg.reward)
         return [cfg.task, *files] if files else cfg.task
     rng = np.random.default_rng(0)
     problems = problems_of(task, 16, rng)

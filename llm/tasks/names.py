@@ -3,6 +3,7 @@ one, add a file; there is no list.
 
 Neither torch nor a task is imported, so the command line can list the names at once.
 """
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -54,3 +55,13 @@ def without_wrappers(text: str) -> str:
     while found := split_wrapper(text):
         text = found[2]
     return text
+
+
+def fingerprints(task: object, reward: object) -> list[str]:
+    """Return the SHA-256 of each file that the names of a task and of its reward contain; none for Python objects."""
+    if not isinstance(task, str) or not isinstance(reward, str):
+        return []
+    named = [task, *re.split(r"[+*,=]|(?<=\w\w):", task)]                 # the parts of a mixture may be files
+    named += re.findall(r"[^\s+*]+?\.py(?=:)", reward)
+    paths = [Path(x) for x in dict.fromkeys(x.strip() for x in named)]
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()]

@@ -1,4 +1,5 @@
 """The methods against small numbers worked out by hand, and what they do with a batch in the course of a training."""
+import json
 import math
 import shutil
 from contextlib import suppress
@@ -770,6 +771,23 @@ def test_a_run_needs_the_teacher_that_it_began_with(beginner, make_model, tmp_pa
         llm.reinforce(**given | {"total_steps": 4}, resume=run)
     shutil.copy(Path(beginner, "checkpoint.pt"), teacher / "checkpoint.pt")
     assert llm.reinforce(**given | {"total_steps": 4}, resume=run).status == "finished"
+
+
+# Turned red by: a run that goes on with other prompts, or with another reward.
+@pytest.mark.parametrize("changed", ["prompts.jsonl", "judge.py"])
+def test_a_run_needs_the_files_that_it_began_with(changed, beginner, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{a}{b}>", "answer": "a"}) + "\n"
+                                             for a in "abcde" for b in "abcdefg"))
+    Path("judge.py").write_text("def f(prompt, response):\n    return float(len(response) > 1)\n")
+    given = TINY | {"model": beginner, "task": "prompts.jsonl", "reward": "judge.py:f", "exp_name": "x"}
+    run = llm.grpo(**given | {"total_steps": 2}).directory
+    before = Path(changed).read_text()
+    Path(changed).write_text(before.replace('"a"', '"b"').replace("> 1", "> 2"))
+    with pytest.raises(UserError, match="a file of the task or of its reward has changed since this run began; rest"):
+        llm.grpo(**given | {"total_steps": 4}, resume=run)
+    Path(changed).write_text(before)
+    assert llm.grpo(**given | {"total_steps": 4}, resume=run).status == "finished"
 
 
 def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_model, tmp_path):
