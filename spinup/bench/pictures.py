@@ -126,11 +126,13 @@ def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these:
         for label, runs in groups.items():
             measure = runs[0].curves.measure
             draw_group(axes, [run.curve() for run in runs], label, styles[label], range_of(measure))
-        for value in between_these:
-            axes.axhline(value, color="#888888", linestyle=":", linewidth=1)
+        low, high = axes.get_ylim()
+        for value in between_these:                           # a far line would make the curves flat
+            if 2 * low - high <= value <= 2 * high - low:
+                axes.axhline(value, color="#888888", linestyle=":", linewidth=1)
         axes.set(title=env, xlabel=runs[0].curves.unit, ylabel=LABELS.get(measure, runs[0].curves.label(measure)))
         axes.set_xlim(left=0)
         axes.margins(x=0.02)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         return picture(name, made, f"{env}: mean over runs with 95 % intervals, or each run where there are fewer than "
-                       f"{ENOUGH}; dotted: normalised scores 0 and 1")
+                       f"{ENOUGH}; dotted: normalised scores 0 and 1, unless they are far away")

@@ -105,7 +105,7 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
     assert (done.code, done.out.split()) == (0, [str(tmp_path / "report.html"), str(tmp_path / "report.md")])
     text, page = (tmp_path / "report.md").read_text(), (tmp_path / "report.html").read_text()
     assert text.startswith("# 2 algorithms in 2 environments\n\n9 finished runs, seeds 1, 2, 3, commit 0a1b2c. "
-                           "Unfinished or repeated runs, which are left out: 1. ")
+                           "Unfinished or repeated runs, and runs in which no episode ended, are left out: 1. ")
     assert "Aggregated over CartPole-v1, Pendulum-v1" in text and "Aggregated over CartPole-v1\n" in text
     both, alone, chances, cartpole, pendulum, *_ = cells(text, "ppo")
     assert both == ["ppo", "6", "0.50", "0.50 to 0.50", "0.50"] and alone[:3] == ["ppo", "3", "1.00"]
@@ -130,7 +130,8 @@ def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     report([tmp_path], tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
     assert text.startswith("# 1 algorithm in 1 environment\n")
-    assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, which are left out: 1." in text
+    assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, and runs in which no episode " \
+           "ended, are left out: 1." in text
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
 
 

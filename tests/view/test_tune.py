@@ -135,6 +135,7 @@ def test_a_trial_that_diverges_is_the_worst(error, cli, monkeypatch):
 
     def diverge(config, resume=None):
         if config.exp_name == "trial_0":
+            Path(config.log_dir, "trial_0", f"trial_0_s{config.seed}").mkdir(parents=True)     # the run has begun
             raise error("logits became NaN between steps 1 and 2")
         return train(config, resume)
     monkeypatch.setattr(ppo, "train", diverge)
