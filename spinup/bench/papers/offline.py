@@ -31,7 +31,7 @@ PENDULUM = {                            # algorithm: its flags, colour, words
 KINDS = {NOISY: PENDULUM, NARROW: PENDULUM, DISCRETE: {
     "bc": ((*SMALL, "--total-steps", "2000"), "0.5", "behaviour cloning"),
     "cql": ((*SMALL, "--total-steps", "6000", "--gamma", "0.98", "--alpha", "0.1", "--target-every", "100"),
-            "#0072B2", "CQL")}}
+            "#CC79A7", "CQL")}}
 # They must beat the dataset and cloning.
 ABOVE = (*((data, kind) for data in (NOISY, NARROW) for kind in ("td3_bc", "iql")), (DISCRETE, "cql"))
 BELOW = ((NARROW, "td3_offline"),)                                      # it must be worse than the dataset
