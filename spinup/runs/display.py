@@ -65,7 +65,7 @@ def kind_of(sentence: str) -> str:
 
 def quoted(folder: str) -> str:
     """Quote a folder for the shell if it contains a space or another special character."""
-    safe = r"\w./:+@%,=\-" + (r"\\" if os.name != "posix" else "")
+    safe = r"\w./:+@%,=\-\udc80-\udcff" + (r"\\" if os.name != "posix" else "")         # surrogates: accents in ASCII
     if re.fullmatch(f"[{safe}]*", folder):
         return folder
     plain = re.fullmatch(rf"[{safe}\s]*", folder) or os.name != "posix"  # these quotes are the same in all shells
