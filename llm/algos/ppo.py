@@ -112,12 +112,10 @@ class Config(EngineConfig):
                             "raise --total-steps")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raise UserError if a model cannot read the prompts that `ptx_coef` imitates, or if they
-        have no demonstrations."""
-        if self.ptx_coef:
-            own = make_task(self.task, self.reward or None)
-            other = innermost(make_task(self.ptx_task) if self.ptx_task else own)
-            rng = np.random.default_rng(0)
+        """Raise UserError if a model cannot read the prompts of `ptx_task`, or if they have no
+        demonstrations."""
+        if self.ptx_task:
+            other, rng = innermost(make_task(self.ptx_task)), np.random.default_rng(0)
             longest_prompt(other, tokenizer)
             demonstration_of(other, problems_of(other, 1, rng)[0], rng)
 
@@ -154,7 +152,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     other = innermost(make_task(cfg.ptx_task) if cfg.ptx_task else task)
-    run = Run(cfg, task, find_start(cfg, task, resume), resume)
+    start, rng = find_start(cfg, task, resume), np.random.default_rng(0)
+    if cfg.ptx_coef:
+        demonstration_of(other, problems_of(other, 1, rng)[0], rng)       # or fail before any folder
+    run = Run(cfg, task, start, resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     value_optimizer = run.adam(critic, lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm,

@@ -790,6 +790,20 @@ def test_a_run_needs_the_files_that_it_began_with(changed, beginner, tmp_path, m
     assert llm.grpo(**given | {"total_steps": 4}, resume=run).status == "finished"
 
 
+# Turned red by: prompts without demonstrations noticed in the middle of a run; prompts with demonstrations and a
+# reward that are refused for want of answers.
+def test_demonstrations_to_imitate_are_looked_for_before_there_is_a_folder(beginner, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"{a}{b}>", "demonstration": "ab"} for a in "abcde" for b in "abcdefg"]
+    Path("shown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("asked.jsonl").write_text("".join(json.dumps({"prompt": row["prompt"]}) + "\n" for row in rows))
+    given = TINY | {"model": beginner, "reward": lambda prompt, response: 1.0, "ptx_coef": 1.0, "total_steps": 2}
+    with pytest.raises(UserError, match="demonstration"):
+        llm.ppo(**given | {"task": "asked.jsonl", "log_dir": "none"})
+    assert not Path("none").exists()
+    assert llm.ppo(**given | {"task": "shown.jsonl"}).progress["ptx_loss"][-1] > 0
+
+
 def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_model, tmp_path):
     other = make_model(task="reverse:length=2,symbols=12", total_steps=2)
     for settings, words in (({"teacher": other}, "tokens of --teacher .* differ from those of the policy; choose a"),

@@ -15,6 +15,7 @@ from llm.policy.load import load_model
 from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
 from llm.tasks.sentence import Sentence
+from spinup.machine import git_revision
 
 SPECIAL = ["<s>", "<|start|>", "<|end|>"]
 TEMPLATE = ("<s>{% for m in messages %}{{ '<|start|>' + m['role'] + '\n' + m['content'] + '<|end|>\n' }}{% endfor %}"
@@ -104,7 +105,7 @@ def test_grpo_end_to_end(model, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(real, "call", call)
     assert real_grpo(model, total_steps=3, rounds=1, out=tmp_path / "speed.json") == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result == json.loads((tmp_path / "speed.json").read_text())
+    assert result | {"git": git_revision()} == json.loads((tmp_path / "speed.json").read_text())
     assert result["goal"] is None and result["goal_seconds"] is None and result["model"] == model
     assert result["parameters"]["spinup"] == result["parameters"]["trl"]
     assert result["zero_variance"] == {"spinup": 0.0, "trl": 0.0}

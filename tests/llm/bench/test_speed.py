@@ -19,6 +19,7 @@ from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
 from llm.tasks.task import is_held_out
 from spinup.errors import UserError
+from spinup.machine import git_revision
 
 
 @pytest.mark.parametrize("words, message", [
@@ -131,7 +132,7 @@ def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
     assert speed_grpo(total_steps=3, rounds=1, out=tmp_path / "speed.json") == 1
     lines = capsys.readouterr().out.splitlines()
     result = json.loads(lines[-1])
-    assert result == json.loads((tmp_path / "speed.json").read_text())
+    assert result | {"git": git_revision()} == json.loads((tmp_path / "speed.json").read_text())
     assert result["parameters"] == {"spinup": 216_320, "trl": 216_320}
     assert result["equal work"]["zero_variance"] == {"spinup": 0.0, "trl": 0.0} and result["equal work"]["met"]
     assert all(0 < share < 1 for share in result["half"]["zero_variance"].values()) and not result["half"]["met"]
