@@ -154,7 +154,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     other = innermost(make_task(cfg.ptx_task) if cfg.ptx_task else task)
     start, rng = find_start(cfg, task, resume), np.random.default_rng(0)
     if cfg.ptx_coef:
-        demonstration_of(other, problems_of(other, 1, rng)[0], rng)       # or fail before any folder
+        demonstration_of(other, problems_of(other, 1, rng)[0], rng)   # or fail before any folder
     run = Run(cfg, task, start, resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
