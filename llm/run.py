@@ -276,8 +276,8 @@ class Run(Training):
                 **(self.source.state_dict() if self.source else {})}
 
     def load_subject(self, state: dict[str, Any]) -> None:
-        """Restore the state from `save_subject`. UserError if the initial policy, another model that does not learn, or
-        the kind of device has changed."""
+        """Restore the state from `save_subject`. UserError if the initial policy, another model or file that must
+        not change, or the kind of device has changed."""
         check_same_device(state.get("device", self.device.type), self.device.type)
         if state.get("initial", self.checksum) != self.checksum:
             raise UserError(f"{self.start.directory or 'the initial policy'} has changed since this run began, and the "

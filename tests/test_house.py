@@ -17,7 +17,7 @@ ROOT = Path(spinup.__file__).parents[1]
 FILES = sorted(p for package in ("spinup", "llm") for p in (ROOT / package).rglob("*.py"))
 ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).values() if not a.variant}
 BY_MODULE = {a.module: a for a in ALGORITHMS.values()}
-# What the files of a part may import of ours. The ground: registry, modules, errors, machine, parser, signals.
+# The parts of the project that each part may import from. GROUND: the parts that nearly all others may import.
 GROUND = {"errors", "machine", "modules", "parser", "registry", "signals"}
 ARROWS = {
     "errors": set(), "signals": set(), "machine": {"errors"}, "parser": {"errors"}, "about": {"errors"},

@@ -23,8 +23,8 @@ streams. Each has its own baseline, the mean of the group of G responses to the 
     loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ] + beta k2(pi, pi_init)
 
 A known response has A^i = 0, so its probability does not fall: new responses may begin with the
-same tokens. `--kl-coef` is beta. If the initial policy is uniform, the KL penalty is
-an entropy bonus: it keeps tokens likely that have led to no new response yet.
+same tokens. `--kl-coef` is beta. If the initial policy is uniform, the KL penalty is an entropy
+bonus: it keeps tokens likely that have led to no new response yet.
 
 Differs from spinup/algos/curiosity.py by: the intrinsic reward comes once, at the last token; group
 means replace both value functions; only novelty above the mean counts; intrinsic returns end with

@@ -78,7 +78,7 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
              for algorithm, config in serving(found, env, steps[env], folder).items()}
     if not pairs:
         raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)} with these settings; "
-                        "choose other --algos, other --env or more --total-steps")
+                        "choose other --algos, another --env or more --total-steps")
     jobs = {(algorithm, env, seed): job_of(algorithm, env, config, seed)
             for seed in seeds for (algorithm, env), config in pairs.items()}
     folder.mkdir(parents=True, exist_ok=True)
