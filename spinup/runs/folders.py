@@ -89,6 +89,19 @@ def lock(directory: Path, seen: int | None = None) -> FileLock:
     return taken
 
 
+def in_use(directory: Path) -> bool:
+    """Return whether another process is training in the folder."""
+    if not directory.is_dir():
+        return False
+    try:
+        with FileLock(directory / ".lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:                                                       # the run itself says what is wrong
+        return False
+
+
 def check_exp_name(name: str) -> None:
     """UserError unless the name is valid for a folder and for the folders of its runs."""
     if Path(name).name != name or name in (".", ".."):

@@ -23,6 +23,7 @@ from spinup import signals
 from spinup.runs.config import RunConfig
 from spinup.runs.display import Screen, duration, number, pace, short
 from spinup.runs.flags import in_words
+from spinup.runs.folders import in_use
 from spinup.view.jobs import Job, check_job, plan
 from spinup.view.process import Process
 from spinup.view.statistics import interval, range_of
@@ -66,6 +67,7 @@ class Grid:
         self.console, self.signals = Screen(), 0
         self.total_steps = sum(j.total_steps for j in jobs)
         self.seconds: dict[str, list[tuple[float, int]]] = {}             # (seconds, steps) of runs, by variant
+        self.elsewhere: set[Path] = set()                                 # folders that other processes train in
 
     def run(self) -> int:
         """Run until all runs have ended; return the exit code."""
@@ -79,7 +81,7 @@ class Grid:
                     if job.status == "running":
                         self.look_at(job)
                     elif job.status == "waiting" and not self.signals and self.count("running") < self.workers:
-                        self.start(job)
+                        self.start_unless_in_use(job)
                 if live is not None:
                     live.update(self.bar(), refresh=True)
                 time.sleep(POLL)
@@ -92,6 +94,18 @@ class Grid:
     def count(self, status: str) -> int:
         """Number of runs with that status."""
         return sum(j.status == status for j in self.jobs)
+
+    def start_unless_in_use(self, job: Job) -> None:
+        """Start the run, or wait while another process trains it: the runs of a grid that was killed go on without
+        it."""
+        if in_use(job.directory):
+            if job.directory not in self.elsewhere:
+                self.elsewhere.add(job.directory)
+                self.say(f"{self.progress()}   {job.directory.name}   waiting for the process that trains it")
+        elif job.directory in self.elsewhere and job.result().get("status") == "finished":
+            self.finish(job)
+        else:
+            self.start(job)
 
     def start(self, job: Job) -> None:
         """Start the run, or resume it if its folder holds one."""
@@ -109,14 +123,22 @@ class Grid:
             return
         self.seconds.setdefault(job.variant, []).append((time.monotonic() - job.began, job.steps() - job.began_at))
         lines = job.process.errors().strip().splitlines() or [f"it ended with exit code {code}"]
-        result = job.result()
-        if code == 0 and result.get("status") == "finished":
-            measure = result["measure"]
-            job.status, said = "finished", f"{short(measure)} {show(result[measure])}"
+        if code == 0 and job.result().get("status") == "finished":
+            self.finish(job)
         elif self.signals:
-            job.status, said = "interrupted", "interrupted"
+            self.end(job, "interrupted", "interrupted")
         else:
-            job.status, said = "failed", f"failed: {lines[-1]}"
+            self.end(job, "failed", f"failed: {lines[-1]}")
+
+    def finish(self, job: Job) -> None:
+        """Record that a run has finished, and show its result."""
+        result = job.result()
+        measure = result["measure"]
+        self.end(job, "finished", f"{short(measure)} {show(result[measure])}")
+
+    def end(self, job: Job, status: str, said: str) -> None:
+        """Record how a run has ended, and say it."""
+        job.status = status
         self.say(f"{self.progress()}   {job.directory.name}   {said}")
 
     def progress(self) -> str:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
+from filelock import FileLock
 
 from spinup.algos import ppo
 from spinup.errors import UserError
@@ -122,6 +123,33 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch,
     rows = {line.split()[0]: re.split(r"\s{2,}", line) for line in out.splitlines() if line.startswith("x_gamma")}
     assert rows["x_gamma0.7"] == ["x_gamma0.7", "5", "123", "-", "10", "finished"]
     assert rows["x_gamma0.9"][-1] == "finished" and rows["x_gamma2"][1:] == ["5", "-", "-", "-", "1 failed"]
+
+
+# Turned red by: a run that a killed grid left behind, and that the next grid calls failed.
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_run_of_another_process_is_awaited(finishes, tmp_path, monkeypatch, capsys):
+    settings = {**SMALL, "total-steps": ["1_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
+    [job] = plan("ppo", settings)
+    job.directory.mkdir(parents=True)
+    write_json(job.directory / "config.json", described(job.flags))
+    other, say, started, start = FileLock(job.directory / ".lock"), Grid.say, [], Grid.start
+    other.acquire()
+
+    def let_go(self, text, style=""):
+        say(self, text, style)
+        if "waiting" in text:
+            assert not started
+            if finishes:
+                write_json(job.directory / "result.json", {
+                    "status": "finished", "steps": 1000, "seconds": 2.0, "measure": "return_mean_100",
+                    "return_mean_100": 123.0, "steps_per_second": 10.0})
+            other.release()
+    monkeypatch.setattr(Grid, "say", let_go)
+    monkeypatch.setattr(Grid, "start", lambda self, job: (started.append(job), start(self, job)))
+    assert grid("ppo", settings, workers=1, check=check) == 0
+    assert len(started) == (not finishes)
+    assert ("x_s1   return 123\n" in capsys.readouterr().out) == finishes
+    assert read_json(job.directory / "result.json")["status"] == "finished"
 
 
 # Turned red by: runs that train on, unseen, after an error of the grid itself.
