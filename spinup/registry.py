@@ -208,7 +208,7 @@ def find(name: str, run: Path | None = None) -> Algorithm:
                         "folder that contains it")
     known = {**algorithms(family), **installed(family)} if family in FAMILIES else {}
     if not family and name in algorithms("llm"):
-        raise UserError(f"{name} is a method for language models; type llm {name}")
+        raise UserError(f"{name} is a method for language models; to train with it, type: spinup llm {name}")
     raise UserError(f"there is no {kind} {name!r}.{nearest(method, known)} `spinup algos` lists them")
 
 

@@ -12,7 +12,7 @@ moves this improvement into the weights:
 
 x is a prompt, y_i its i-th response, and R the reward.
 
-`--data` makes it offline: the initial policy samples this number of responses once before training.
+`--data N` makes the method offline: the initial policy samples N responses once, before training.
 The policy repeatedly imitates those with a reward of at least `keep`. A run of `llm dqn` with
 the same settings learns from the same responses.
 
@@ -48,8 +48,8 @@ from spinup.runs.config import Count, Natural, Positive
 class Config(LearningConfig):
     select: Literal["best", "random"] = "best"  # random: control experiment, random responses
     keep: Reward = 1.0               # lowest reward of a winner; below it, answers may be wrong
-    data: Stored = 0                 # responses sampled once, to imitate; 0 = new ones each round
-    epochs: Count = 1                # passes over the winners of a round
+    data: Stored = 0                 # responses sampled once, to imitate; 0: new ones each update
+    epochs: Count = 1                # passes over the winners of an update
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr

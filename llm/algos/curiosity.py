@@ -70,7 +70,7 @@ class Config(GroupConfig):
     feature_size: Size = 64          # number of random features that the predictor must predict
     feature_hidden: Widths = (128,)  # hidden layers of the random and of the prediction network
     bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
-    bonus_share: Share = 1.0         # share of responses for the predictor; less: fades later
+    bonus_share: Share = 1.0         # predictor's share of responses; less: novelty fades later
     bonus_steps: Count = 1           # predictor steps per policy step; more: novelty fades faster
     kl_coef: NonNegative = 0.0       # KL coefficient; keeps tokens whose novelty faded
     clip_low: Positive = 0.2         # lower clip limit of the ratio is 1 - clip_low

@@ -67,7 +67,7 @@ class Config(OfflineConfig):
     total_steps: Count = 2000          # gradient steps of the whole run
     batch_size: Size = 64              # windows of the dataset in each gradient step
     context: Size = 20                 # steps that the policy sees; 1 = no memory
-    request: Unit = 1.0                # requested return, a quantile of the dataset's; 1 = best
+    request: Unit = 1.0                # requested quantile of the dataset's returns; 1 = highest
     layers: Size = 3                   # layers of the transformer
     width: Size = 64                   # width of the transformer
     heads: Size = 1                    # attention heads; width / heads must be even
@@ -192,7 +192,7 @@ class DecisionTransformer(nn.Module):
             obs, act, rew, first = self.parts(torch.as_tensor(seen, device=self.scale.device))
             if window is None or len(window.mask) != len(seen):
                 window = self.empty(len(seen))
-            window.act[:, -1] = act                           # of the step that was the last one
+            window.act[:, -1] = act                           # the action of the previous step
             to_go = torch.where(first, self.request, window.to_go[:, -1] - rew)
             time = torch.where(first, 0, window.time[:, -1] + 1)
             new = (to_go, self.normaliser(obs), torch.zeros_like(act), time, torch.ones_like(to_go))

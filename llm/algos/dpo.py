@@ -33,13 +33,13 @@ The methods have these losses:
               responses to other prompts                              (Ethayarajh et al. 2024)
 
 In Python, `loss` may be your own function of n pairs, loss(log_ratio, logp, lengths) -> [n]. Its
-arguments are sums over tokens of log pi - log pi_ref, of log pi, and of 1. Each is [n, 2], with
-the chosen response first. It may return ([n], {"column": number}); column must be a name that the
-run does not use.
+arguments are the sums over tokens of log pi - log pi_ref and of log pi, and the number of tokens.
+Each is [n, 2], with the chosen response first. The function may return ([n], {"column": number});
+column must be a name that the run does not use.
 
-Online DPO compares responses of the current policy in each update (Guo et al. 2024). The loss
-depends only on the difference of two log-probabilities, of the chosen and the rejected response.
-The run logs both: often both fall, and responses outside the pairs become more likely.
+Online DPO compares responses of the current policy in each update (Guo et al. 2024). The loss of
+DPO depends only on the difference of the log-probabilities of the two responses. The run logs
+both: often both fall, and responses outside the pairs become more likely.
 
 Differs from llm/algos/reward_model.py by: the reward is beta D. The loss function is the same.
 """
@@ -144,8 +144,8 @@ def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
 
 
 def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
-    """Compute z of KTO, `[]`, at least 0: the mean log ratio if each pair's responses are scored
-    after the next pair's prompt; 0 if no pair has another prompt next."""
+    """Compute z of KTO, `[]`, at least 0: the mean log ratio of the responses of each pair after
+    the prompt of the next pair. Pairs with equal prompts do not count; 0 if none counts."""
     swapped = replace(pairs, responses=replace(r, of=r.of.roll(-2)))
     ids, lengths = pairs.prompts.ids, pairs.prompts.lengths
     own, other = (torch.cat([ids[of], lengths[of, None]], 1) for of in (r.of, swapped.responses.of))
@@ -160,8 +160,9 @@ def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
                     divergence: Tensor, baseline: Tensor | None, cfg: Config) -> Tensor:
     """Loss of each pair, `[n]`, as in the equations above.
 
-    log_ratio, logp, lengths, divergence: `[n, 2]`, chosen and rejected. They are sums over tokens
-    of log pi - log pi_ref, of log pi, of 1, and of KL(pi_ref || pi). baseline: z of KTO, detached.
+    log_ratio, logp, divergence: `[n, 2]`, chosen and rejected: sums over tokens of log pi - log
+    pi_ref, of log pi, and of KL(pi_ref || pi). lengths: `[n, 2]`, numbers of tokens. baseline: z
+    of KTO, detached.
     """
     (won, lost), (k_won, k_lost) = log_ratio.unbind(1), divergence.unbind(1)
     if kind == "ipo":

@@ -11,8 +11,8 @@ once, before the training; the training samples no response (offline RL).
     loss     = (Q(s_t, y_t) - target_t)^2  +  |tau - 1(u < 0)| u^2  +  alpha CE
     u        = Q'(s_t, y_t) - V(s_t)
 
-r_t is 0 except at the last token, which gets the reward of the response. A response that ends, and
-one that is cut off at the limit, is terminated. The second term makes V the tau-expectile of Q over
+r_t is 0 except at the last token, which gets the reward of the response. A response terminates at
+its end token, and also at the length limit. The second term makes V the tau-expectile of Q over
 tokens of the data: for a large tau nearly the maximum, but only over tokens that occur. So no
 target contains the value of a token that the data does not have. Q' is the target network, a copy
 of Q that is updated rarely. CE = -log softmax(Q(s_t, .))(y_t) is the conservative term: it raises Q

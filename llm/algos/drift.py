@@ -12,8 +12,8 @@ pi* / pi_ref. The mean over the n responses to one prompt estimates Z(x):
     loss = -(1 / N) sum over i of   w_i sum over the last turn's tokens t of   log pi(y_i,t | ..)
     R_i  = sum over the turns k of   gamma^(k - 1) r_i,k
 
-r_i,k is the reward of turn k, and N the number of imitated tokens. In a group without a success all
-weights would be equal, and the policy would imitate failures. So such groups are left out.
+r_i,k is the reward of turn k, and N the number of imitated tokens. A group without a success (a
+reward of at least `keep`) is left out, because the policy would imitate failures.
 
 beta -> 0 imitates the best response of each group; beta -> infinity imitates all responses alike.
 

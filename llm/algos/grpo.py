@@ -9,14 +9,14 @@ provides the baseline:
 
     GRPO       A_i = (R_i - mean of its group) / standard deviation of its group  (section 4.1.2)
     Dr. GRPO   A_i =  R_i - mean of its group
-    Magistral  A_i = (R_i - mean of its group) / standard deviation of these numbers in the batch
+    Magistral  A_i = (R_i - mean of its group) / standard deviation of all R - mean in the batch
                (the paper: in the minibatch)
 
 R_i is the reward of response i. Every token of response i has the advantage A_i. The loss function
 is PPO's own, `spinup.algos.ppo.clipped_surrogate`; GSPO, CISPO and SAPO replace it. The methods
 also differ in the weight of each token:
 
-    GRPO       1 / (its length * responses)      long wrong responses cost little, so lengths grow
+    GRPO       1 / (response length * responses) long wrong responses cost little, so lengths grow
     Dr. GRPO   1 / (longest length * responses)  equal for all tokens of all updates
     DAPO       1 / all tokens of the update      (its formula: of the group)
     Magistral  1 / (mean length of its group * responses)     equal for all tokens of a group
@@ -72,9 +72,9 @@ Average = Literal["sequence", "constant", "token", "group"]
 
 @dataclass(kw_only=True)
 class Config(GroupConfig, EngineConfig):
-    advantage: Advantage | Callable = "group"   # divide by std of group or batch; mean: by none
-    loss: LossName | Callable = "clip"          # PPO's clip; the losses of GSPO, CISPO and SAPO
-    average: Average | Callable = "sequence"    # divisor: tokens of response, limit, batch, group
+    advantage: Advantage | Callable = "group"  # group, batch: divide by its std; mean: no division
+    loss: LossName | Callable = "clip"        # clip: PPO; sequence: GSPO; weight: CISPO; gate: SAPO
+    average: Average | Callable = "sequence"  # sequence, constant (Dr. GRPO), token (DAPO) or group
     clip_low: Positive = 0.2         # lower clip limit of the ratio is 1 - clip_low
     clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
     tau_pos: Positive = 1.0          # SAPO's tau if adv > 0; larger: less gradient far from ratio 1
@@ -208,7 +208,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
 
-            # A group with zero variance only has a gradient from the KL penalty. Without a KL
+            # A group with zero variance has a gradient only from the KL penalty. Without a KL
             # penalty, skip the group but count its tokens, so that the step does not change.
             # DAPO's batch has at most `prompts` groups, all with unequal rewards.
             unequal = (adv != 0).view(-1, cfg.samples).any(1)

@@ -65,7 +65,7 @@ class Config(GroupConfig):
     samples: Size = 32               # responses per prompt, G; `perturbations` must divide it
     perturbations: Count = 8         # perturbed policies per update, K; each costs a sampling call
     sigma: Positive = 0.05           # initial standard deviation of the weight noise; is adapted
-    divergence: Positive = 0.5       # delta, nats per token; larger: fewer right, more varied
+    divergence: Positive = 0.5       # delta, nats per token; larger: more variety, fewer successes
     adapt: Annotated[float, Range(1.0, 10.0)] = 1.1  # factor of each change of sigma
     old: Literal["sampler", "learner"] = "sampler"  # policy in the denominator of the ratio
     advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group

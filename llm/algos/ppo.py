@@ -14,8 +14,8 @@ model whose head returns one number. Each token is an action:
 
 The first term of r_t is the KL penalty of each token. It is part of the reward, so no gradient
 flows through it. The KL coefficient beta is fixed, or adapted to a target KL. V starts at 0, so the
-first advantages are rewards and not noise. You can penalise a response that is cut off; then the
-policy learns to stop.
+first advantages are rewards and not noise. `--end-penalty` penalises a response that is cut off, so
+that the policy learns to stop.
 
 VAPO first trains the value function alone, on Monte Carlo returns, and keeps its lambda at 1. The
 policy's lambda grows with the length of the response: 1 - 1 / (alpha length). VAPO's clip range is
@@ -73,14 +73,14 @@ class Config(EngineConfig):
     prompts: Size = 256              # different prompts per update; more: less noise, but slower
     kl_coef: NonNegative = 0.0       # beta, the KL coefficient; .02 to .2 for a learned reward
     kl_target: NonNegative = 0.0     # target KL in nats per response; beta adapts; 0 = fixed beta
-    end_penalty: NonNegative = 0.0   # penalty for a cut-off response; about 1 standard deviation
+    end_penalty: NonNegative = 0.0   # penalty for a cut-off response; about one std of the rewards
     lam: Unit = 0.95                 # lambda of the policy's GAE: 1 = no bias, 0 = least variance
     lam_value: Unit = 0.95           # lambda of the value targets; 1 = Monte Carlo returns
-    alpha: NonNegative = 0.0         # sets lam to 1 - 1 / (alpha length); 0 = lam stays fixed
+    alpha: NonNegative = 0.0         # sets lam to 1 - 1 / (alpha length), at least .9; 0: fixed lam
     value_warmup: Natural = 0        # first updates, in which only the value function learns
     nll_coef: NonNegative = 0.0      # weight of imitating own responses with a reward of 1 or more
     ptx_coef: NonNegative = 0.0      # weight of imitating demonstrations of ptx_task; 0 = none
-    ptx_task: str = ""               # a task that the policy should not forget; empty: its own task
+    ptx_task: str = ""               # task that the policy should not forget; empty: the run's task
     clip_low: Positive = 0.2         # lower clip limit of the ratio is 1 - clip_low
     clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
     clip_value: NonNegative = 0.0    # clip range of values around the old ones; 0 = no clipping

@@ -12,9 +12,9 @@ the end. The methods differ in their baseline:
                         R_i - beta sum over l >= t of log(pi / pi_ref)        (Hu et al. 2025)
 
 The first three baselines do not change the expected gradient. REINFORCE++ centres and scales by
-batch statistics. `--kl-coef` is beta, the KL coefficient. The KL penalty beta log(pi / pi_ref) of a
-response is subtracted from its R_i, also in the first two baselines; ReMax does not subtract it
-from the reward of the greedy response. REINFORCE++ subtracts the sum above.
+batch statistics. `--kl-coef` is beta, the KL coefficient. The first three methods subtract the KL
+penalty beta log(pi / pi_ref) of a response from its R_i, also where R_i is part of a baseline. The
+greedy reward of ReMax has no penalty. REINFORCE++ subtracts the sum above.
 
 `--teacher` replaces the rewards with the log ratio to a teacher with the same tokenizer:
 
@@ -184,7 +184,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 run.add(tokens=greedy.responses.lengths.sum())            # for the speed
                 adv = (rewards - greedy.rewards[r.of])[:, None]
             elif cfg.baseline == "batch":
-                shifted = rewards - rewards.min()     # equal rewards become 0: no scaled rounding
+                shifted = rewards - rewards.min()     # else whitening scales up rounding errors
                 adv = whiten(reward_to_go(shifted, kl, cfg.kl_coef, mask), mask)  # [B, T]
             else:
                 adv = (rewards - expected.update(rewards.mean()))[:, None]

@@ -18,8 +18,8 @@ Calibration gives a KL penalty the same weight with every reward model (Ziegler 
 A reward model is unreliable on responses unlike its training data. A policy that maximises the
 learned reward produces exactly such responses (over-optimisation).
 
-Differs from spinup/algos/ppo.py by: everything; it learns the reward, which PPO's environments
-provide. Its loss is that of DPO.
+Differs from spinup/algos/ppo.py by: supervised learning of a reward function, and no policy. PPO
+gets its rewards from an environment. DPO uses the same loss function.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +123,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.columns("loss", "train_accuracy", "grad_norm", "learning_rate")
         run.first_row(tested)
         for update in run.updates(cfg.total_steps):
-            # Update. The margins are log-odds, so a run that is made longer drops its calibration.
+            # Update. Margins must be log-odds, so undo a calibration. There is one if the run was
+            # finished and then made longer.
             model.gain.fill_(1)
             model.bias.zero_()
             chosen = shuffled(len(pairs.texts) // 2, cfg.batch, update, cfg.seed)

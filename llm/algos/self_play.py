@@ -70,7 +70,7 @@ class Config(LanguageConfig):
     epochs: Count = 2                # passes over each batch; more: larger policy changes (1-4)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-16)
     lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-1)
-    illegal_penalty: NonNegative = 0.5  # extra cost over a loss; 0: no cost in lost games
+    illegal_penalty: NonNegative = 0.5  # extra cost of an illegal move, beyond the loss; 0 = none
     clip_ratio: Positive = 0.2       # clip range of the ratio: 1 - this to 1 + this (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 2e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0

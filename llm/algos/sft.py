@@ -44,7 +44,7 @@ class Config(LanguageConfig):
     anneal: bool = True              # decay lr linearly to a tenth over the run
     adam_eps: Positive = 1e-8        # epsilon of Adam; with 1e-5, late updates are smaller
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
-    stop_accuracy: Unit = 0.0        # ends the run; the measured accuracy is then too high; 0: no
+    stop_accuracy: Unit = 0.0        # accuracy that ends the run, then an overestimate; 0 = never
     stop_every: Count = 5            # updates between two checks of stop_accuracy
 
     @property

@@ -7,7 +7,7 @@ these actions and does not use the rewards.
 
     L(pi) = -E[ log pi(a|s) ],   (s, a) from the dataset
 
-For continuous actions pi is a normal distribution with standard deviation 1, in units of -1 to 1.
+For continuous actions, scaled to -1 to 1, pi is a normal distribution with standard deviation 1.
 Then L is half the squared distance of its mean from the dataset's action, plus a constant. So the
 policy imitates the average of all policies in the dataset, good and bad. The methods of td3_bc.py,
 iql.py and cql.py also use the rewards.
@@ -38,12 +38,12 @@ from spinup.runs.run import Result
 class Config(OfflineConfig):
     lr: Positive = 1e-3                # learning rate (3e-4 to 1e-3)
     hidden: Widths = (64, 64)          # hidden layers of the policy, with tanh between them
-    normalise_obs: bool = True         # scale observations by the dataset's mean and deviation
+    normalise_obs: bool = True         # normalise observations with the dataset's mean and std
 
 
 def log_likelihood(dist: Deterministic, output: Tensor, act: Tensor) -> Tensor:
-    """log pi(a|s), `[B]`, from the policy's outputs and actions: logits `[B, n]` and `[B, ...]`, or
-    means and `[B, k]` each, for a standard deviation of 1."""
+    """Log-likelihood log pi(a|s), `[B]`. For discrete actions, `output` has logits `[B, n]` and
+    `act` is `[B, ...]`. Otherwise both are `[B, k]`, `output` has means, and the std is 1."""
     if isinstance(dist.dist, Categorical):
         return dist.dist.log_prob(output, act)
     return dist.dist.log_prob((output, torch.zeros_like(output)), act)

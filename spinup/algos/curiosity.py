@@ -1,8 +1,8 @@
-"""Curiosity: PPO with an intrinsic reward for what its networks cannot predict yet.
+"""Curiosity: PPO with an intrinsic reward for observations that are still hard to predict.
 
-Four intrinsic rewards, of three papers:
+Four intrinsic rewards, of three papers. The code divides each norm by 2 k, for k features:
 
-    rnd       || f^(s') - f(s') ||^2           f random and fixed; f^ predicts it in known states
+    rnd       || f^(s') - f(s') ||^2           f is random and fixed; f^ learns to predict f(s')
               (Burda et al. 2018, «Exploration by random network distillation», arXiv:1810.12894)
     inverse   || g(phi(s), a) - phi(s') ||^2   phi learns to predict a from phi(s) and phi(s'), so
               it ignores what the agent cannot influence  (Pathak et al. 2017, arXiv:1705.05363)
@@ -13,14 +13,14 @@ Four intrinsic rewards, of three papers:
 The reward r_t and the intrinsic reward i_t («bonus» in flags and columns) have separate value
 functions, because their discounts differ and intrinsic returns continue across episodes:
 
-    A = c_r A^r + c_i A^i;   r: gamma_r, episodes end;   i: gamma_i, no end         (RND, sec. 2.3)
+    A = c_r A^r + c_i A^i;   A^r: gamma_r, within episodes;  A^i: gamma_i, across    (RND, sec. 2.3)
 
 If an episode end cut off future intrinsic rewards, the agent would avoid every risk. With c_r = 0
 it uses neither rewards nor episode ends and only seeks novelty (the large-scale study).
 
-Use it for rewards that a random policy does not find. It fails in front of a noisy television: no
-network can predict its pixels. An agent with `inverse` watches it far less. One with `rnd` also
-watches it less, but not in every run.
+Use it for rewards that a random policy does not find. A noisy television attracts the agent,
+because no network can predict the pixels. With `pixels` or `random`, the agent watches the
+television most of the time. With `inverse` or `rnd`, it does so less than half of the time.
 Differs from ppo.py by: the intrinsic reward, and a second value function for this reward. It has
 no target_kl, no clipped values, no annealing and no normalised observations for the policy.
 """
@@ -69,7 +69,7 @@ class Config(AtariConfig):
     feature_size: Size = 64          # number of features that the predictors must predict
     feature_hidden: Widths = (128,)  # hidden layers of the feature and prediction networks
     bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
-    bonus_share: Share = 0.25         # share of steps for the predictors; less: fades later
+    bonus_share: Share = 0.25        # share of steps for the predictors; less: novelty fades later
     num_envs: Size = 32              # environments in parallel; each one explores
     rollout_steps: Count = 128       # steps per environment per update; RND uses 128
     epochs: Count = 4                # passes over each batch; more: larger policy changes (3-10)
@@ -104,7 +104,7 @@ def combined_advantage(adv: Tensor, bonus_adv: Tensor, reward_coef: float,
 
 
 def network(obs_shape: tuple[int, ...], *sizes: int) -> nn.Sequential:
-    """Create an MLP from normalised vectors, or from the convolutions of normalised images."""
+    """Create an MLP for normalised vectors, or convolutions and an MLP for normalised images."""
     if len(obs_shape) == 1:
         return relu_mlp(obs_shape[0], *sizes)
     convolutions = FloatConvolutions(obs_shape)
@@ -135,7 +135,7 @@ class Surprise(nn.Module):
         """Prediction error of a transition, `[...]`."""
         if self.kind == "rnd":
             return prediction_error(self.predict(next_obs), self.features(next_obs))
-        # No gradient into the features: the features that are easiest to predict are all equal.
+        # No gradient into the features: they would become equal, which is easy to predict.
         features, next_features = self.features(obs).detach(), self.features(next_obs).detach()
         action = one_hot(act, self.actions).to(features.dtype)            # [..., actions]
         return prediction_error(self.predict(torch.cat([features, action], -1)), next_features)
@@ -222,7 +222,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Evaluate the batch: two rewards, two values, two advantages.
             if update == 0:
-                view.update(next_obs)                         # nearly random; it counts twice
+                view.update(next_obs)                         # first statistics; added again below
             seen, next_seen = view(obs), view(next_obs)
             with torch.no_grad():
                 bonus = surprise.error(seen, act, next_seen)              # [N, T]

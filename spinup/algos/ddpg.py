@@ -12,7 +12,7 @@ The actor selects actions whose value Q overestimates. td3.py and sac.py reduce 
 
 Differs from dqn.py by: an actor in place of the maximum; Gaussian noise on actions in place of
 random actions (the paper's noise is correlated in time); target networks that move at every
-gradient step; the squared error.
+gradient step; the squared error; a penalty on saturated actions; no gradient clipping.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -65,8 +65,8 @@ def deterministic_policy_loss(q: Tensor) -> Tensor:
 
 
 def saturation(output: Tensor) -> Tensor:
-    """Mean square of the actor's outputs before tanh, `[B]` from `[B, k]`. Its gradient moves
-    outputs back from where the gradient of tanh vanishes (not in the paper)."""
+    """Mean square of the actor's outputs before tanh, `[B]` from `[B, k]`. As a penalty, it keeps
+    the outputs where tanh is not flat (not in the paper)."""
     return output.square().mean(-1)
 
 

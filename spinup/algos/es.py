@@ -75,13 +75,13 @@ def seeds_of(seed: int, update: int, pairs: int) -> np.ndarray:
 
 
 def perturbation(seed: int, theta: Tensor) -> Tensor:
-    """Standard normal eps, `[n]` like `theta`; equal on all devices of the same kind."""
+    """Standard normal eps, `[P]` like `theta`; equal on all devices of the same kind."""
     generator = torch.Generator(theta.device).manual_seed(seed)
     return torch.randn(theta.shape, generator=generator, device=theta.device, dtype=theta.dtype)
 
 
 def perturb(theta: Tensor, seed: int, sigma: float) -> Tensor:
-    """Return theta + sigma eps, `[n]`; a negative sigma gives the other half of the pair."""
+    """Return theta + sigma eps, `[P]`; a negative sigma gives the other half of the pair."""
     return theta + sigma * perturbation(seed, theta)
 
 

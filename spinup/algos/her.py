@@ -55,9 +55,9 @@ class Config(ReplayConfig):
 
 def future(rows: np.ndarray, last: np.ndarray, num_envs: int,
            rng: np.random.Generator) -> np.ndarray:
-    """For each row `[B]`, sample a row of the same episode, uniform from the row itself to the last
-    one `[B]`. Its next state is the goal (strategy «future», sec. 4.5). Rows of one environment are
-    `num_envs` apart."""
+    """For each row `[B]`, sample a row of the same episode, uniformly from the row itself to the
+    last one `[B]`. The goal that its next state achieves is the new goal (strategy «future», sec.
+    4.5). Rows of one environment are `num_envs` apart."""
     return rows + num_envs * rng.integers(0, (last - rows) // num_envs + 1)
 
 

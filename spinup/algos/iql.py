@@ -13,8 +13,8 @@ The third loss is advantage-weighted regression. Its weights are at most 100. Th
 normal distribution whose standard deviation does not depend on the state. V and Q learn without
 the policy.
 
-Differs from td3.py by: a value function V, whose expectile replaces the actor in the targets; an
-actor that imitates with weights; a dataset instead of environment steps.
+Differs from td3.py by: a value function V, which replaces the actor in the targets; an actor that
+imitates the dataset with weights; a dataset instead of environment steps.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Config(OfflineConfig):
     tau: Unit = 0.005                  # soft-update rate of the target networks (Polyak)
     expectile: Expectile = 0.7         # 0.5 = mean of Q over dataset actions, near 1 = maximum
     beta: NonNegative = 3.0            # weight of advantages, per unit of reward; 0: imitation
-    normalise_obs: bool = True         # scale observations by the dataset's mean and deviation
+    normalise_obs: bool = True         # normalise observations with the dataset's mean and std
     hidden: Widths = (256, 256)        # hidden layers of policy, value function and critics
 
 
@@ -121,7 +121,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 q = clipped_double_q(values(target, obs, act))            # [B]
             v_stats.update(learn_v(obs, q))
             pi_stats.update(learn_pi(obs, act, q))
-            with torch.no_grad():                             # else 0 for a deterministic policy
+            with torch.no_grad():                             # else std -> 0 on deterministic data
                 policy.log_std.clamp_(*LOG_STD)
             q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
             polyak(target_weights, weights, cfg.tau)

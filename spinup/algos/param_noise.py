@@ -9,9 +9,9 @@ the same state.
     sigma <- k sigma  if d(pi, pi~) < delta  else  sigma / k                              (eq. 8)
 
 The effect of weight noise on actions is not known in advance, and it changes during training. So
-sigma is adapted to a distance d between actions. Its target delta is the standard deviation of the
-Gaussian action noise to match (DDPG), or the KL divergence between a greedy and an epsilon-greedy
-policy (DQN), where e is epsilon and n the number of actions:
+sigma is adapted until the distance d between pi and pi~ is delta. For DDPG, delta is the standard
+deviation of the Gaussian action noise to match. For DQN, delta is KL(greedy || epsilon-greedy) of
+the policy to match, where e is epsilon and n the number of actions:
 
     DDPG: d = sqrt( E[ (mu(s) - mu~(s))^2 ] )
     DQN:  d = KL(softmax Q || softmax Q~),   delta = -log(1 - e + e / n)
@@ -119,7 +119,8 @@ class ValueLearner:
         return outputs.argmax(-1)
 
     def wanted_distance(self, passed: float) -> float:
-        """Target delta after the fraction `passed` of the run; epsilon first falls from 1."""
+        """Return the target delta after the fraction `passed` of the run, and set the epsilon of
+        the policy, which falls from 1."""
         cfg = self.cfg
         epsilon = max(cfg.epsilon, 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon))
         self.policy.epsilon.fill_(epsilon)                    # for action noise, the baseline

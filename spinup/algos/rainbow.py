@@ -59,9 +59,9 @@ class Config(ReplayConfig, AtariConfig):
     lr: Positive = 6e-4                # initial learning rate (6.25e-5 for images)
     anneal: bool = False               # decay lr linearly to 0; the final policy varies less
     target_every: Count = 250          # gradient steps between updates of the target network
-    atoms: Count = 51                  # returns that have a probability; 1: learn the mean alone
-    v_min: Return = -10.0              # smallest of these returns; set it for each environment
-    v_max: Return = 10.0               # largest of them; larger returns count as this one
+    atoms: Count = 51                  # number of fixed returns z_i; 1: learn only the mean
+    v_min: Return = -10.0              # smallest fixed return, z_1; set it for each environment
+    v_max: Return = 10.0               # largest fixed return, z_K; larger returns count as z_K
     sigma: Unit = 0.5                  # initial size of the weight noise; 0: epsilon-greedy instead
     epsilon: Unit = 0.05               # with sigma 0: final share of random actions
     explore: Unit = 0.1                # with sigma 0: fraction of the run in which epsilon falls
@@ -143,7 +143,7 @@ class ReturnNetwork(nn.Module):
     """Distribution of the return of every action: logits `[B, n, K]`; with one atom, Q `[B, n, 1]`.
 
     Attributes:
-        noise_size: size of the noise of one forward pass.
+        noise_size: number of noise values for one forward pass.
         epsilon: share of random actions, except when the best action is requested.
     """
 

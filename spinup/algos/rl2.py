@@ -50,7 +50,7 @@ from spinup.runs.run import Result, Run, make_env
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     episodes: Count = 1              # episodes per trial, which share a memory; 1: recurrent PPO
-    inputs: Inputs = "transition"    # transition: with last action, reward, end; else without
+    inputs: Inputs = "transition"    # transition: obs, last action, reward, end; observation: obs
     num_envs: Size = 64              # environments in parallel, one trial each
     rollout_steps: Count = 64        # steps per environment per update; length of backpropagation
     epochs: Count = 4                # passes over each batch; more: larger policy changes (1-10)
@@ -64,7 +64,7 @@ class Config(BaseConfig):
     value_coef: NonNegative = 0.5    # weight of the value loss; policy and value share a memory
     max_grad_norm: Positive = 1.0    # largest gradient norm; gradients through time can explode
     hidden_size: Size = 64           # size of the memory (the GRU's hidden state)
-    normalise_reward: bool = True    # divide rewards by the return's standard deviation, for V
+    normalise_reward: bool = True    # divide rewards by the standard deviation of the return
 
     def __post_init__(self):
         super().__post_init__()
@@ -90,15 +90,15 @@ class Config(BaseConfig):
 class RecurrentActorCritic(nn.Module):
     """GRU with a policy and a value function of its hidden state.
 
-    An observation is the environment's own one, the last action, reward and episode end, and a
-    number that is above 0 where a trial starts. The memory is reset there.
+    An input consists of the environment's observation, the last action, reward and episode end, and
+    a number that is above 0 at the start of a trial. The memory is reset at that step.
     """
 
     def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden_size: int):
         super().__init__()
         self.dist, self.hidden_size = dist, hidden_size
         self.gru = nn.GRU(obs_size, hidden_size, batch_first=True)
-        # A hidden layer combines memory and observation.
+        # The heads get only the memory. A hidden layer in each combines the parts of the memory.
         self.pi = mlp((hidden_size, hidden_size, dist.num_outputs), activation="relu",
                       output_gain=0.01)
         self.v = mlp((hidden_size, hidden_size, 1), activation="relu")

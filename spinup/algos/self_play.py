@@ -163,7 +163,7 @@ class Pool:
         self.ratings.append(self.own)
 
     def reply(self, obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Sample moves `[n]` of these versions, as in training: a `spinup.envs.games.Reply`."""
+        """Sample a move of each opponent, `[n]`, from its policy: a `spinup.envs.games.Reply`."""
         logits = np.empty(noise.shape, np.float32)
         for version in np.unique(opponent):
             of = opponent == version

@@ -49,7 +49,7 @@ class Config(OfflineConfig):
     policy_delay: Count = 2            # critic gradient steps per actor gradient step
     alpha: Positive = 2.5              # weight of the values relative to imitation (1 to 4)
     imitate: bool = True               # stay near the dataset's actions; without it, offline TD3
-    normalise_obs: bool = True         # scale observations by the dataset's mean and deviation
+    normalise_obs: bool = True         # normalise observations with the dataset's mean and std
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
 

@@ -118,8 +118,8 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, iteration
 def natural_step(gradient: Tensor, product: Callable[[Tensor], Tensor], max_kl: float,
                  iterations: int) -> Tensor:
     """Step s `[P]` against the natural gradient of a loss, such that s^T (F + damping I) s / 2 is
-    `max_kl` (appendix C). The first term is the quadratic model of the KL. `gradient`, `[P]`, is
-    that of the loss."""
+    `max_kl` (appendix C); s^T F s / 2 is the quadratic model of the KL. `gradient`, `[P]`, is the
+    gradient of the loss."""
     x = conjugate_gradient(product, -gradient, iterations)
     curvature = (x @ product(x)).clamp(min=1e-30)             # of a gradient of 0, the step is 0
     return (2 * max_kl / curvature).sqrt() * x
@@ -169,7 +169,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     policy_params = [p for p in policy.parameters() if all(p is not q for q in value_params)]
     sizes = [p.numel() for p in policy_params]
     value_optimizer = FlatAdam(value_params, lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm,
-                               compile=cfg.compile)           # second derivatives: not compiled
+                               compile=cfg.compile)           # V only: pi needs 2nd derivatives
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)
     N, T = cfg.num_envs, cfg.rollout_steps
 

@@ -38,7 +38,7 @@ class Config(AtariConfig):
     value_epochs: Count = 10         # gradient steps of V per batch; too few and V lags (10-80)
     gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
     lam: Unit = 0.95                 # lambda of GAE: 1 = least bias, 0 = least variance (0.8-0.99)
-    lr: Positive = 3e-3              # policy learning rate; the only limit on steps (3e-4 to 1e-2)
+    lr: Positive = 3e-3              # policy learning rate; too large: collapse (3e-4 to 1e-2)
     value_lr: Positive = 3e-3        # learning rate of V; may be as large as lr (1e-3 to 1e-2)
     anneal: bool = False             # decay lr linearly to 0 over the run
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; 0.01 if exploration is hard

@@ -55,9 +55,9 @@ def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
 
 
 def revisions(folders: Iterable[Path]) -> str | None:
-    """Return the revisions of the code of runs, several if a run was resumed; None if no run has one."""
-    found = {read_json(folder / "config.json").get("git") for folder in folders}
-    return ", ".join(sorted(found - {None})) or None
+    """Return the revisions of the code of runs, with those that resumed a run; None if no run has one."""
+    found = (read_json(folder / "config.json").get("git") or "" for folder in folders)
+    return ", ".join(sorted(set(", ".join(found).split(", ")) - {""})) or None
 
 
 def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:

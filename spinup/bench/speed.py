@@ -64,7 +64,8 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
     versions = {k: v for found in runs.values() for k, v in found[0].pop("versions").items()}
     rates, ratios = rates_and_ratios(runs, "steps_per_second")
     ratio = median(ratios)
-    met, extra = goal is None or ratio >= goal, {}
+    met = goal is None or ratio >= goal
+    extra = {}
     print(", ".join(f"{name} {median(r):,.0f} steps/s ({median(r) / limit:.0%} of the environment alone)"
                     for name, r in rates.items()))
     print(f"ratios {', '.join(f'{r:.2f}' for r in ratios)}; median {ratio:.2f}, "

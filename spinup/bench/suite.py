@@ -49,7 +49,8 @@ def suites() -> dict[str, dict[str, dict[str, float]]]:
 
 def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[str] = (), envs: Sequence[str] = (),
           total_steps: int | None = None, against: str | None = None, log_dir: Path | None = None) -> int:
-    """Train and evaluate every algorithm that supports an environment of a suite, with each seed; print a table.
+    """Train and evaluate every algorithm that supports an environment of a suite, with each seed; print a table of
+    the training results, and the mean evaluations.
 
     Args:
         algos, envs: only these algorithms and environments; () means all of the suite.
@@ -61,7 +62,9 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
     run starts, for an unknown name, for algorithms that support no environment of the suite, and for a folder that
     holds other runs.
     """
-    folder, family, there = log_dir or Path("runs", f"suite_{name}"), name if name in FAMILIES else "", suites()[name]
+    folder = log_dir or Path("runs", f"suite_{name}")
+    family = name if name in FAMILIES else ""
+    there = suites()[name]
     if unknown := [env for env in envs if env not in there]:
         raise UserError(f"the suite {name} has no {unknown[0]}.{nearest(unknown[0], there)} It has {', '.join(there)}")
     check_writable(folder)
@@ -72,10 +75,9 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
         check_peer(env)
     known = {**algorithms(family), **installed(family)}.values()
     found = [find(f"{family} {algo}".strip()) for algo in algos] or [
-        a for a in known if not a.variant and a.about.get("rewards", True)
-        and not issubclass(a.load().Config, OfflineConfig)]
+        a for a in known if not a.variant and a.about.get("rewards", True)]
     pairs = {(algorithm, env): config for env in steps
-             for algorithm, config in serving(found, env, steps[env], folder).items()}
+             for algorithm, config in serving(found, env, steps[env], folder, offline=bool(algos)).items()}
     if not pairs:
         raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)} with these settings; "
                         "choose other --algos, another --env or more --total-steps")
@@ -99,8 +101,10 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
     return code
 
 
-def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path) -> dict[Algorithm, RunConfig]:
-    """Return the algorithms that can train in an environment, or on a task, with their settings.
+def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path,
+            offline: bool = False) -> dict[Algorithm, RunConfig]:
+    """Return the algorithms that can train in an environment, or on a task, with their settings. Without `offline`,
+    omit those that learn from a dataset.
 
     Print the reason for each algorithm that supports the actions and observations but cannot train there. UserError if
     the environment cannot be made.
@@ -109,6 +113,8 @@ def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path) -> d
     for algorithm in found:
         kinds = set(registry.family(algorithm).kinds(env))
         if any(kinds.isdisjoint(algorithm.about.get(key, kinds)) for key in ("actions", "observations") if kinds):
+            continue
+        if not offline and issubclass(algorithm.load().Config, OfflineConfig):
             continue
         name = safe(f"{algorithm.method}_{env}")
         settings = {"total_steps": steps, "threads": 1, "log_dir": str(folder), "exp_name": name, "quiet": True}
@@ -174,7 +180,8 @@ def print_evaluations(directories: Sequence[Path]) -> None:
         if value is not None:
             found.setdefault(directory.parent.name, []).append(value)
     for name, values in found.items():
-        print(f"{name:<40} {number(sum(values) / len(values)):>10}   evaluated, {len(values)} of its runs")
+        n = len(values)
+        print(f"{name:<40} {number(sum(values) / n):>10}   mean evaluation of {n} run{'s' * (n != 1)}")
 
 
 def evaluation(directory: Path) -> tuple[str, str]:
@@ -218,8 +225,8 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         name = safe(f"sb3_{algo}_{env}")
         directory = folder / name / f"{name}_s{seed}"
         about = read_run(directory) if finished(directory) else {}
-        newest = version("stable-baselines3")
-        same = about.get("versions", {}).get("stable-baselines3", newest) == newest
+        installed = version("stable-baselines3")
+        same = about.get("versions", {}).get("stable-baselines3", installed) == installed
         if not about or about.get("asked", steps) != steps or not same:
             directory.mkdir(parents=True, exist_ok=True)
             for old in ("result.json", "progress.csv", EVALUATION):       # of other steps, or another version

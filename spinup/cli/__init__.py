@@ -20,6 +20,7 @@ from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerE
 GROUPS = (train, look, data, compete, learn, know, bench)
 COMMANDS = {name: command for group in GROUPS for name, command in group.COMMANDS.items()}
 registry.COMMANDS[""] |= {*COMMANDS, "llm", "help"}
+KEPT = (["returns"], ["suite"], ["paper"], ["accuracy"])                  # benchmarks that keep finished runs
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -42,7 +43,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt as error:
-        kept = " (finished runs are not repeated)" if argv[:1] in (["bench"], ["grid"], ["tune"]) else ""
+        stored = argv[:1] in (["grid"], ["tune"]) or argv[:1] == ["bench"] and argv[1:2] in KEPT
+        kept = " (finished runs are not repeated)" if stored else ""
         again = f"interrupted; to start again, type the same command{kept}"
         print(*(error.args or (again,)), file=sys.stderr)
         code = signals.exit_code()

@@ -24,7 +24,12 @@ def algos(argv: list[str]) -> int:
     from rich.console import Console
     console = Console(width=None if sys.stdout.isatty() else 160)
     if name:
-        print_algorithm(registry.find(name), console)
+        found = registry.find(name)
+        whole = registry.find(name.partition(":")[0]) if ":" in name else file_of(found)
+        if found.variant:
+            settings = ", ".join(f"{setting} = {value}" for setting, value in found.settings.items())
+            console.print(f"{found.name} is {whole.name} with {settings}", highlight=False, soft_wrap=True)
+        print_algorithm(whole, console)
         return 0
     for family in registry.FAMILIES:
         found = {**registry.algorithms(family), **registry.installed(family)}
@@ -36,6 +41,12 @@ def algos(argv: list[str]) -> int:
         for fault in registry.installed(family).faults.values():
             print(fault)
     return 0
+
+
+def file_of(variant: Algorithm) -> Algorithm:
+    """Return the algorithm whose file has the variant; an algorithm that is no variant is returned itself."""
+    known = {**registry.algorithms(variant.family), **registry.installed(variant.family)}.values()
+    return next((a for a in known if a.path == variant.path and not a.variant), variant)
 
 
 def print_algorithm(algorithm: Algorithm, console: object) -> None:
@@ -60,9 +71,11 @@ def print_algorithm(algorithm: Algorithm, console: object) -> None:
                       ", ".join(f"{k} {v}" for k, v in reached.items() if k not in ("seeds", "file")),
                       data["published"] or "")
     console.print(table)
-    console.print("     reached here: mean over seeds, from docs/benchmarks; empty: the preset was not measured. "
-                  "E100: mean return of the final policy in 100 new episodes, without exploration. R100: mean "
-                  "training return of the last 100 episodes", highlight=False, soft_wrap=True)
+    returns = "" if algorithm.family else (
+        ". E100: mean return of the final policy in 100 new episodes, without exploration. R100: mean training return "
+        "of the last 100 episodes")
+    console.print("     reached here: mean over seeds, from docs/benchmarks; empty: the preset was not measured"
+                  f"{returns}", highlight=False, soft_wrap=True)
 
 
 def print_title(algorithm: Algorithm, console: object) -> None:

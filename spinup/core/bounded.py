@@ -75,8 +75,8 @@ class NoisyAction(_Bounded):
 
 
 class SquashedGaussian(_Bounded):
-    """Independent normal distributions passed through tanh, which fills the bounds exactly
-    (Haarnoja et al. 2018, arXiv:1801.01290, appendix C).
+    """Independent normal distributions passed through tanh and scaled to the bounds (Haarnoja et
+    al. 2018, arXiv:1801.01290, appendix C).
 
     params: (mean `[..., k]`, log_std `[..., k]` or `[k]`).
     act: float32 `[..., k]`, the value u *before* tanh. `sample` returns it and `log_prob` takes it,

@@ -7,8 +7,8 @@ from spinup.core.replay import Replay
 class Episodes:
     """For each row of a replay buffer, the last row of its episode so far.
 
-    All of it follows from the rows, so a checkpoint need not contain it: in a resumed run, the
-    first call of `follow` reads all rows.
+    A checkpoint does not contain these numbers, because the rows determine them: in a resumed run,
+    the first call of `follow` reads all rows.
     """
 
     def __init__(self, replay: Replay):

@@ -1,8 +1,8 @@
 """Reductions over the steps that count. Padding and tool output, for example, do not count.
 
 Every function takes `mask`: None (all steps count) or a tensor like `x`, bool or number, 1 where a
-step counts. A step that does not count may have any value, even NaN or infinity: the functions
-replace it, they do not multiply it by 0.
+step counts. A step that does not count may have any value, even NaN or infinity, because the
+functions replace this value and do not multiply it by 0.
 """
 import torch
 from torch import Tensor

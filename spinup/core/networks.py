@@ -51,7 +51,7 @@ class NatureConvolutions(nn.Module):
         super().__init__()
         if min(shape[1:]) < SMALLEST_IMAGE:
             raise ValueError(f"an image of {shape[1]} x {shape[2]} is too small for the Nature CNN;"
-                             f" it needs {SMALLEST_IMAGE} pixels a side")
+                             f" each side needs at least {SMALLEST_IMAGE} pixels")
         self.shape = shape
         self.convolutions = nn.Sequential(
             nn.Conv2d(shape[0], 32, 8, stride=4), nn.ReLU(inplace=True),
@@ -75,7 +75,7 @@ class NatureConvolutions(nn.Module):
 
 
 class FloatConvolutions(NatureConvolutions):
-    """The same for images `[..., C, H, W]` of floats, such as normalised ones."""
+    """`NatureConvolutions` for images `[..., C, H, W]` of floats, such as normalised ones."""
 
     def forward(self, image: Tensor) -> Tensor:
         pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last)

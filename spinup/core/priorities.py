@@ -64,7 +64,7 @@ class Priorities:
         return {"sums": self.sums.copy(), "largest": self.largest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the priorities, also those of fewer or more slots, after a change of length."""
+        """Restore the priorities. Their number may differ, after a new --total-steps."""
         priorities = np.split(np.asarray(state["sums"]), 2)[1][:self.leaves]
         self.sums[:] = 0
         self.sums[self.leaves:self.leaves + len(priorities)] = priorities
@@ -76,5 +76,5 @@ class Priorities:
         self.largest = float(state["largest"])
 
     def forget(self) -> None:
-        """Remove all priorities, together with the rows of the replay buffer."""
+        """Remove all priorities. Call it after `Replay.forget`, which removes the rows."""
         self.sums[:] = 0

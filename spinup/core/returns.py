@@ -54,10 +54,10 @@ def gae(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor
         delta_t = r_t + gamma V(s_{t+1}) (1 - terminated_t) - V(s_t)
         A_t     = delta_t + gamma lam (1 - terminated_t)(1 - truncated_t) A_{t+1}
 
-    next_values[:, t] is the value of the state after step t. At a truncation this is the last
-    observation of the old episode, not the first one of the new episode: the episode reached a time
-    limit, but the last state still has a value. In a response with tool output it is the value of
-    the next step that counts. At a termination it is ignored.
+    next_values[:, t] is the value of the state after step t. At a truncation, it is the value of
+    the last observation of the old episode, which still has a value at a time limit. It is not the
+    value of the first observation of the new episode. In a response with tool output, it is the
+    value of the next step that counts. At a termination, it is ignored.
 
     lam: a number, or `[B, 1]` if it depends on the row (VAPO's length-adaptive lambda).
     """

@@ -7,8 +7,8 @@ Breakout. The id selects one of two common protocols, and you can change each se
     ALE/Pong-v5          sticky actions, and a lost life does not end an episode, as Machado et al. (2018) recommend
 
 In both protocols, an observation is 4 frames of 84 x 84 grey pixels. Each frame is the maximum of the last two frames
-of the game. A game starts with FIRE, if it has this action, and up to 30 frames without action. It ends after 108,000
-frames (half an hour).
+of the game. A game starts with FIRE, if it has this action, and up to 30 frames without action. It ends after at most
+108,000 frames (half an hour).
 """
 import re
 from typing import Any

@@ -94,11 +94,11 @@ class Duels(VectorEnv):
 
     Attributes:
         reply: function for the opponents' moves; initially `random_move`.
-        draw: function from a number of new games to the numbers of their opponents; initially all 0.
+        draw: function that takes a count of new games and returns the index of each opponent; initially all 0.
         rate: function that gets the opponents and results of the games that ended in a step, `[n]` each; initially
             None.
         opening: largest number of random moves at the start of a game, sampled uniformly from 0; initially 0.
-        opponent: `[N]`, number of the opponent in each game. seat: `[N]`, 0 if the learner moves first.
+        opponent: `[N]`, index of the opponent in each game. seat: `[N]`, 0 if the learner moves first.
     """
 
     def __init__(self, make_game: Callable[[int, int], Game], num_envs: int, seed: int):

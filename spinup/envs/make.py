@@ -41,7 +41,7 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
             a vector environment with Gymnasium's interface, or a function that makes one (it gets `num_envs` if it has
             such a parameter);
             a subclass of `spinup.envs.games.Game`.
-        num_envs: number of environment copies; number of agents, if several act simultaneously.
+        num_envs: number of environment copies; copies times agents, if several agents act simultaneously.
         seed: random seed; it determines every random number in the copies.
         workers: number of processes that step the copies of a Gymnasium environment; 0: this process.
         episodes, inputs: episodes per trial, for policies with a memory (`spinup.envs.memory.Memory`); 0: no trials.
@@ -53,7 +53,7 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
             `spinup.envs.atari.AtariVector`.
 
     Classic control and some MiniGrid grids use this library's numpy versions. Atari games use ale-py's emulator. All
-    other ids use Gymnasium's environments, stepped one after the other.
+    other Gymnasium ids use Gymnasium's own environments, stepped one after the other.
     UserError: there is no such environment (with the nearest name), a package is missing (with the pip command), a
     vector environment has another number of copies, or `workers` does not support this environment.
     """

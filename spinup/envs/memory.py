@@ -27,8 +27,8 @@ class Memory(Wrapped):
 
     episodes: number of episodes per trial. A trial is one episode of this wrapper. It terminates or is truncated like
     the last episode in it.
-    inputs: "observation" leaves out the second and third part, so m = -1: the policy sees only what the environment
-    shows, and the start of a trial, where the memory is empty.
+    inputs: "observation" leaves out the second and third part. The length is then d + 1: the observation of the
+    environment, and the flag of the start of a trial, where the memory is empty.
     UserError: the environment has its own trials, with another number of episodes.
     """
 

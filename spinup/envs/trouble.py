@@ -74,7 +74,7 @@ def finite(*numbers: np.ndarray | None) -> bool:
 
 def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, action: np.ndarray | None = None,
                  steps: Sequence[int] | None = None, first: int = 0) -> None:
-    """Raise a UserError for the first copy with a non-finite observation or reward. It names the action before it.
+    """Raise a UserError for the first copy with a non-finite observation or reward. The message names the last action.
 
     obs: `[N, *shape]`. reward: `[N]`. action: `[N, ...]`. steps: `[N]`, the number of this step in each copy's episode.
     first: number of the first copy.

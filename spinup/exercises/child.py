@@ -37,7 +37,8 @@ def overdue(seconds: float, level: str, line: int) -> dict[str, Any]:
     said = f"it was still running after {seconds:.0f} seconds"
     if line and level == "property":
         return {"stopped": f"{said}; is there a loop that never ends?", "line": line}
-    return {"late": f"{said}; this machine may be too slow or busy; check again later", "line": line}
+    loop = "is there a loop that never ends? If not, " if line else ""
+    return {"late": f"{said}; {loop}this machine may be too slow or busy; check again later", "line": line}
 
 
 def load(file: Path) -> ModuleType | dict[str, Any]:

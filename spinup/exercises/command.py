@@ -152,13 +152,14 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     if verdict.printed:
         say("\nYour file printed:", "dim")
         say(verdict.printed)
-    slow, learned = [name for name in ("probe", "learning") if entry.about[name]], {}
+    slow = [name for name in ("probe", "learning") if entry.about[name]]
+    learned = {}
     if verdict.passed and full:
         for level in slow:
             say(f"{level}: {entry.about[level]} ...", "dim")
             found = check(entry, file, level)
             verdict.seconds |= found.seconds
-            learned[level] = {"passed": found.passed, "message": found.message}
+            learned[level] = {"passed": found.passed, "checked": found.checked, "message": found.message}
             said = f"yes ({found.took:.0f} s)" if found.passed else found.message
             say(f"  {said}", "green" if found.passed else "yellow")
     say()
@@ -245,6 +246,7 @@ def reset(argv: list[str]) -> int:
     workspace = Workspace.here()
     entry = current(workspace, args.id)
     path, kept = workspace.reset(entry)
+    workspace.note(entry, begun=stamp())                                  # now the current one
     say(f"{path.name} is the original file again." + (f" Your version is {kept.name}." if kept else ""))
     say.data(exercise=entry.id, file=str(path), kept=str(kept or ""))
     return 0
@@ -262,7 +264,7 @@ def progress(argv: list[str]) -> int:
     tries = sum(workspace.of(e).get("tries", 0) for e in known)
     seen = sum("revealed" in workspace.of(e) for e in known)
     counts = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((tries, "check"), (used, "hint"), (seen, "solution"))]
-    say(f"{', '.join(counts)} revealed before passing")
+    say("{}, {}; {} shown before passing".format(*counts))
     after = upcoming(workspace)
     say(f"next: {after.id} {after.title}" if after else "You have passed all exercises.")
     say.data(passed=[e.id for e in passed], of=len(known), hints=used, tries=tries, next=after.id if after else None)

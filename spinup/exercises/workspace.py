@@ -63,16 +63,15 @@ class Workspace:
             write_json(self.folder / STATE, {"exercises": self.state})
 
     def file(self, entry: Entry) -> Path:
-        """Return the student's file or notebook, whichever was saved last; if neither exists, the path of the file."""
+        """Return the student's file or notebook, whichever was saved last; if neither exists, the path of the file.
+        UserError if it is a folder."""
         there = [p for p in (self.folder / f"{entry.name}.py", self.folder / f"{entry.name}.ipynb") if p.exists()]
-        return max(there, key=lambda p: p.stat().st_mtime, default=self.folder / f"{entry.name}.py")
+        return of_file(max(there, key=lambda p: p.stat().st_mtime, default=self.folder / f"{entry.name}.py"))
 
     def begin(self, entry: Entry, notebook: bool = False) -> Path:
         """Return the file to work on; write it if it does not exist. Without `notebook`, an existing notebook is the
         file to work on."""
-        path = self.folder / f"{entry.name}.ipynb" if notebook else self.file(entry)
-        if path.is_dir():
-            raise UserError(f"{path} is a folder; move it away")
+        path = of_file(self.folder / f"{entry.name}.ipynb") if notebook else self.file(entry)
         if not path.exists():
             write_whole(path, entry.given(path.suffix).encode())
             self.note(entry, begun=stamp())
@@ -84,14 +83,15 @@ class Workspace:
         """Write the figure of an exercise, if it has one, to the folder `symptoms`."""
         symptom = Path("symptoms") / f"{entry.name}.png"
         if (CONTENT / symptom).exists():
-            (self.folder / symptom).parent.mkdir(exist_ok=True)
+            folder = (self.folder / symptom).parent
+            if folder.is_file():
+                raise UserError(f"{folder} is a file; move it away")
+            folder.mkdir(exist_ok=True)
             write_whole(self.folder / symptom, (CONTENT / symptom).read_bytes())
 
     def reset(self, entry: Entry) -> tuple[Path, Path | None]:
         """Restore the given file; return its path and that of the backup, None if there was no file."""
         path, kept = self.file(entry), None
-        if path.is_dir():
-            raise UserError(f"{path} is a folder; move it away")
         if path.exists():
             number = 1
             while (kept := path.with_name(f"{path.name}.{number}.bak")).exists():
@@ -99,6 +99,13 @@ class Workspace:
             shutil.copy2(path, kept)
         write_whole(path, entry.given(path.suffix).encode())
         return path, kept
+
+
+def of_file(path: Path) -> Path:
+    """Return the path. UserError if it is a folder."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; move it away")
+    return path
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:

@@ -101,7 +101,7 @@ class RunConfig:
 
     @classmethod
     def default_subject(cls, asked: dict[str, Any]) -> Any:
-        """Return the environment or task of a run whose given settings, `asked`, name none."""
+        """Return the default environment or task for the given settings, `asked`, if they name none."""
         return getattr(cls, cls.SUBJECT)
 
     @classmethod
@@ -142,7 +142,7 @@ class AtariConfig(BaseConfig):
 
     ABOUT = "Atari games"
 
-    sticky_actions: Unit | None = None   # Atari: probability that frames repeat the last action; none = as the id says
+    sticky_actions: Unit | None = None   # Atari: chance per frame of repeating the last action; none = as the id says
     life_loss: bool | None = None        # Atari: a lost life ends the episode, in training only; none = as the id says
     clip_rewards: bool | None = None     # Atari: train on the sign of each reward; none = as the id says
     frame_skip: Frames | None = None     # Atari: frames per action, at 60 frames per second; none = as the id says
@@ -173,7 +173,7 @@ class ReplayConfig(BaseConfig):
     replay_size: Count = 1_000_000       # capacity of the replay buffer, in transitions; a small one drops useful data
     save_replay: bool = True             # save the replay buffer during the run; else a resumed run has an empty one
     learning_starts: Count = 1000       # steps of random actions before learning; rounded up to whole updates
-    update_every: Count = 1              # steps between updates, rounded down to a multiple of --num-envs above 0
+    update_every: Count = 1              # steps between updates; rounded down to a multiple of --num-envs, at least one
     update_ratio: Positive = 1.0         # gradient steps per environment step; higher: better data use, up to a limit
     batch_size: Size = 256               # transitions sampled for each gradient step
 

@@ -76,7 +76,7 @@ def metavar(field: str) -> str:
 
 
 def value_of(name: str, hint: Any, text: str) -> Any:
-    """Convert the text after a flag to a value. UserError if it is invalid, or empty although none is not a value."""
+    """Convert the text after a flag to a value. UserError if it is invalid, or empty and not allowed to be none."""
     value = parse(name, hint, text)
     if value == "" and type(None) not in get_args(hint):
         word = metavar(name.rpartition(".")[2])

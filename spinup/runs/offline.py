@@ -19,8 +19,6 @@ from spinup.runs.config import INTERNAL, AtariConfig, BaseConfig, Count, Range, 
 from spinup.runs.convert import checked, flag
 from spinup.runs.diagnose import diagnose
 from spinup.runs.display import number
-from spinup.runs.episodes import play_episodes
-from spinup.runs.resuming import check_dataset
 from spinup.runs.run import Run, make_env
 
 Tests = Annotated[int, Range(0, 100)]
@@ -146,8 +144,6 @@ class OfflineRun(Run):
     def __init__(self, config: OfflineConfig, env: VectorEnv, data: Dataset, resume: str | Path | None = None):
         super().__init__(config, env, resume, whole_episodes=True)        # `env` keeps no state between updates
         self.data = data
-        if self.resumed:
-            check_dataset(self.directory, config.data)
 
     def describe_subject(self) -> dict[str, Any]:
         kept = ("sha256", "env", "steps", "episodes", "mean_return")
@@ -163,13 +159,8 @@ class OfflineRun(Run):
         pass
 
     def row(self) -> dict[str, float]:
-        if self.config.test_episodes:
-            returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
-                                       seed=self.config.seed)
-            self.recent.clear()
-            self.recent.extend(returns)
-            if self.config.keep_best:
-                self.parts["best"].consider(self._mean(), self.steps, self.parts["policy"])
+        self.recent.clear()
+        self.recent.extend(self._test())
         return {"test_return": self._mean()}
 
     def _mean(self) -> float:

@@ -38,7 +38,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     """Make a Config from the layers of settings. Return it with words that name its preset or defaults.
 
     A later layer overrides an earlier one: defaults, defaults for the kind of environment (without a preset), preset,
-    variant, preset of the variant, TOML file, `given`. UserError if the environment or task has no name.
+    variant, preset of the variant, TOML file, `given`. UserError if the environment or task is empty.
     """
     config: type[RunConfig] = algorithm.load().Config
     given = up_to_date(algorithm, given)

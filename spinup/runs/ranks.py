@@ -77,7 +77,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def answering(words: str = "") -> Iterator[None]:
-    """Replace torch's error for a missing process: a RuntimeError whose message has these words."""
+    """Convert torch's error for a missing process, a RuntimeError whose message has `words`, to a WorkerError."""
     try:
         yield
     except RuntimeError as error:
@@ -110,8 +110,8 @@ def join(rows: Tensor) -> Tensor:
 
 
 def collect(own: Tensor, n: int) -> Tensor:
-    """Return all rows `[n, ...]` on rank 0, of which each rank gives its own, `[len(mine(n)), ...]`, on the CPU. The
-    other ranks get theirs back."""
+    """Collect the rows of all ranks, `[len(mine(n)), ...]` each, on the CPU of rank 0. Return all rows `[n, ...]` on
+    rank 0, and on every other rank its own rows."""
     if size() == 1:
         return own
     own = own.cpu()                                                       # Gloo sends no tensor of a GPU

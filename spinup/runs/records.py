@@ -1,4 +1,4 @@
-"""`config.json` and `result.json` of a run: what they hold, how they are written and read."""
+"""`config.json` and `result.json` of a run: their contents, and how they are read."""
 import json
 import math
 import platform
@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 
 from spinup.errors import UserError, check_names, source_name
+from spinup.machine import git_revision
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, settings_of, types_of
@@ -37,22 +38,23 @@ def read_result(directory: Path) -> dict[str, Any]:
 def is_result(data: Any) -> bool:
     """Return whether the content of a result.json has all entries, with the right types."""
     def is_number(x: Any) -> bool:
-        return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+        return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < math.inf
+
+    def is_steps(x: Any) -> bool:
+        return is_number(x) and 0 <= x < LARGEST and x == int(x)
 
     if not isinstance(data, dict) or "status" not in data:
         return False
-    steps = data.get("steps")
-    if not is_number(steps) or steps != int(steps) or not 0 <= steps < LARGEST:
+    if not is_steps(data.get("steps")) or not is_steps(data.get("saved_steps", 0)):
         return False
     if data["status"] != "finished":
         return True
     measure = data.get("measure")
     if not isinstance(measure, str) or measure not in data:
         return False
-    value = data[measure]
-    # NaN: no measurement, such as a run without test episodes.
+    value = data[measure]                                                 # None: no episode ended
     return is_number(data.get("seconds")) and is_number(data.get("steps_per_second")) and (
-        value is None or isinstance(value, int | float) and not isinstance(value, bool))
+        value is None or is_number(value))
 
 
 def finished(directory: Path) -> bool:
@@ -132,3 +134,11 @@ def note_total_steps(directory: Path, steps: int) -> None:
     begun = read_run(directory)
     begun["config"]["total_steps"] = steps
     write_json(directory / "config.json", begun)
+
+
+def note_revision(directory: Path) -> None:
+    """Add the revision of the code to those in the config.json of a run, unless it is the last one there."""
+    begun, now = read_run(directory), git_revision()
+    earlier = begun.get("git")
+    if now is not None and (earlier or "").split(", ")[-1] != now:
+        write_json(directory / "config.json", {**begun, "git": ", ".join(filter(None, (earlier, now)))})

@@ -89,9 +89,12 @@ class Run(Training):
 
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
         for update in super().updates(total, steps_each):
+            if not self.compiling:
+                yield update
+                continue
             began, before = time.perf_counter(), self._gradient_steps()
             yield update
-            if self.compiling and self._gradient_steps() > before:
+            if self._gradient_steps() > before:
                 self.compiling = False
                 self.display.say("compiled; the first update, with compilation, took "
                                  f"{time.perf_counter() - began:.1f} s")
@@ -139,11 +142,12 @@ class Run(Training):
     def row(self) -> dict[str, float]:
         returns, lengths = [r for r, _ in self.pending], [n for _, n in self.pending]
         self.pending = []
+        tests = self._test()
         return {"episodes": len(returns), "return_mean": float(np.mean(returns)) if returns else np.nan,
                 "return_min": min(returns, default=np.nan), "return_max": max(returns, default=np.nan),
                 "length_mean": float(np.mean(lengths)) if lengths else np.nan,
                 "return_mean_100": float(np.mean(self.recent)) if self.recent else np.nan,
-                **self.env.measures(), **self._test()}
+                **self.env.measures(), **({"test_return": float(np.mean(tests))} if tests else {})}
 
     def _returns_before(self) -> None:
         """Read the smallest and the largest return of earlier processes, so `diagnose` knows the whole run."""
@@ -161,15 +165,16 @@ class Run(Training):
         largest = max(abs(self.lowest), abs(self.highest)) if self.episodes else math.inf
         return diagnose(row, self.config, self.env.action_space, largest, alike, self.steps / self.end)
 
-    def _test(self) -> dict[str, float]:
-        """Mean return of the current policy in separate test episodes, always the same ones, without exploration."""
+    def _test(self) -> list[float]:
+        """Return the returns of the current policy in separate test episodes, always the same ones, without
+        exploration; [] if the settings ask for none. With `keep_best`, consider the policy."""
         if not self.config.test_episodes or not self.leads:
-            return {}
+            return []
         returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
                                    seed=self.config.seed)
         if self.config.keep_best:
             self.parts["best"].consider(float(np.mean(returns)), self.steps, self.parts["policy"])
-        return {"test_return": float(np.mean(returns))}
+        return returns
 
     def outcome(self) -> dict[str, Any]:
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}

@@ -1,7 +1,7 @@
 """Shared parts of a training run: folder, seeds, rows, checkpoints, resume and Ctrl-C. Algorithms need no such code."""
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,8 @@ class Training(Hooks):
             self.close_subject()
             raise
         self.under_way = False
-        self.limits = limited(self.threads)
-        self.limits.__enter__()
+        self.limits = ExitStack()
+        self.limits.enter_context(limited(self.threads))
         self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
                                f"{describe(self.directory)}", self.measure, self.config.quiet or not self.leads,
                                self.unit)
@@ -107,17 +107,16 @@ class Training(Hooks):
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
             **self.describe_subject(), "versions": records.versions(), "git": git_revision()}
         self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
-        if not self.resumed:
-            self.prepare_folder()
         self.lock = folders.lock(self.directory, self.seen)
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
         self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
                             config=config_to_json(self.config), position=self.state and self.state["files"])
-        if not self.resumed:                                              # last: without it, the folder is no run
-            write_json(self.directory / "config.json", description)
+        if not self.resumed:
+            self.prepare_folder()
+            write_json(self.directory / "config.json", description)       # last: without it, the folder is no run
 
     def _end(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        self.limits.__exit__(None, None, None)
+        self.limits.close()
         self.interruption.__exit__()
         advice = ""
         if "resume" in self.next_words:
@@ -154,8 +153,8 @@ class Training(Hooks):
         """
         self.steps_each, self.end = steps_each, total * steps_each
         if steps_each > 1 and self.end < 0.99 * self.config.total_steps:
-            self.display.say(f"{self.end:,} steps in place of {self.config.total_steps:,}: whole updates of "
-                             f"{steps_each:,} steps")
+            self.display.say(f"{self.end:,} {self.unit} in place of {self.config.total_steps:,}: whole updates of "
+                             f"{steps_each:,} {self.unit}")
         self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
         per_save = max(1, round((self.config.checkpoint_steps or self.end / CHECKPOINTS) / steps_each)) * steps_each
         self._continue()
@@ -163,6 +162,7 @@ class Training(Hooks):
         self.under_way = True
         if self.steps < self.end and not self.stopped and self.leads:
             (self.directory / "result.json").unlink(missing_ok=True)      # of an earlier end of the run
+            records.note_revision(self.directory)
         ending = self.interrupted()
         while self.steps < self.end and not ending and not self.stopped:
             yield self.update

@@ -1,4 +1,4 @@
-"""Refusal of Python code in a folder of runs that the config.json of a run names."""
+"""Refusal of Python code that the config.json of a run names, if the code is in a folder of runs."""
 import os
 import re
 from collections.abc import Iterator

@@ -25,8 +25,9 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
         subject = algorithm.load().Config.SUBJECT
         if any(isinstance(value, dict) for value in begun.values()) or not isinstance(begun[subject], str):
             return ""
-        offline = isinstance(begun.get("data"), str)                      # a dataset; of other methods a number
-        given = {name: begun[name] for name in (subject, *["data"] * offline) if begun[name]}
+        given = {subject: begun[subject]} if begun[subject] else {}
+        if isinstance(begun.get("data"), str) and begun["data"]:          # a dataset; in other methods, a number
+            given["data"] = begun["data"]
         config, _ = configure(algorithm, given)
     except (UserError, KeyError):                             # of another library, or an environment not installed here
         return ""

@@ -18,7 +18,7 @@ OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid se
 
 @dataclass
 class Job:
-    """One run of the grid. `status` is waiting, running, finished, failed or interrupted."""
+    """One run of a grid or a suite. `status` is waiting, running, finished, failed or interrupted."""
 
     algo: str                                           # the algorithm's name on the command line
     variant: str                                        # the experiment's name
@@ -34,7 +34,7 @@ class Job:
     began_at: int = 0
 
     def steps(self) -> int:
-        """Return the number of environment steps in its last row."""
+        """Return the number of steps in its last row."""
         if self.status == "finished":
             return self.total_steps
         try:

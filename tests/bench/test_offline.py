@@ -51,7 +51,7 @@ def test_each_method_must_be_above_the_dataset_and_cloning(name, kind, value, me
     paper, folders = offline.measure((1, 2), 1, tmp_path / "runs")
     assert show("offline", paper, folders, tmp_path / "o.png", tmp_path / "o.json") == (0 if met else 1)
     saved = json.loads((tmp_path / "o.json").read_text())
-    assert saved["returns"][name][kind] == [value] * 2 and len(folders) == 20
+    assert saved["returns"][name][kind] == [value] * 2 and len(folders) == 26
     assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -62,7 +62,7 @@ def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, c
     assert suite("classic", **SMALL, log_dir=folder) == 0
     out = capsys.readouterr().out
     assert "1/1 runs" in out and f"type: spinup bench report {folder}" in out
-    assert re.search(r"^\w+_CartPole-v1 +[\d.]+   evaluated, 1 of its runs$", out, re.MULTILINE)
+    assert re.search(r"^\w+_CartPole-v1 +[\d.]+   mean evaluation of 1 run$", out, re.MULTILINE)
     found = read_json(of(folder) / EVALUATION)
     assert found["episodes"] == len(found["returns"]) == 100 and found["mean"] == np.mean(found["returns"])
     assert read_json(of(folder) / "config.json")["config"]["total_steps"] == 1024

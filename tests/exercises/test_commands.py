@@ -92,7 +92,7 @@ def test_from_the_first_line_to_the_second_exercise(work, cli):
     assert cli("exercise", "solution").out == FIRST.solution
     assert f"{SECOND.name}.py" in cli("exercise", "start").out
     progress = cli("exercise", "progress").out
-    assert f"1 of {len(entries())} passed" in progress and "2 checks, 4 hints, 0 solutions" in progress
+    assert f"1 of {len(entries())} passed" in progress and "2 checks, 4 hints; 0 solutions" in progress
     listed = cli("exercise", "list").out
     assert listed.count("passed") == 1 and listed.count("begun") == 1 and SECOND.id in listed
 
@@ -102,7 +102,7 @@ def test_progress_counts_one_check_and_one_hint(work, cli):
     cli("exercise", "start")
     cli("exercise", "check")
     cli("exercise", "hint")
-    assert "1 check, 1 hint, 0 solutions revealed before passing" in cli("exercise", "progress").out
+    assert "1 check, 1 hint; 0 solutions shown before passing" in cli("exercise", "progress").out
 
 
 # Turned red by: an exercise that was passed once and can never be current again; one that stays current after its pass.
@@ -291,4 +291,4 @@ def test_learning_tells_but_does_not_gate(work, cli, monkeypatch):
     words = cli("exercise", "check", "3.3", "--full")
     assert words.code == 0 and "PASS" in words.out and "the probe says no" in words.out
     data = told(cli("exercise", "check", "3.3", "--full", "--json"))
-    assert data["passed"] and data["probe"] == {"passed": False, "message": "the probe says no"}
+    assert data["passed"] and data["probe"] == {"passed": False, "checked": True, "message": "the probe says no"}

@@ -5,8 +5,10 @@ import pytest
 import torch
 
 import spinup
+from spinup.bench.process import revisions
 from spinup.core.bounded import NoisyAction
 from spinup.errors import UserError
+from spinup.runs import records, training
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.log import read_progress
 from spinup.runs.run import Run
@@ -35,6 +37,19 @@ def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
     assert read_progress(longer.directory)["steps"][-1] == 1280
     assert json.loads((longer.directory / "config.json").read_text())["config"]["total_steps"] == 1280
     assert json.loads((longer.directory / "result.json").read_text())["status"] == "finished"
+
+
+# Turned red by: a run that went on with other code, and names only the code that it began with.
+def test_a_run_names_each_revision_of_the_code_that_trained_it(train, monkeypatch):
+    monkeypatch.setattr(training, "git_revision", lambda: "a" * 12)
+    monkeypatch.setattr(records, "git_revision", lambda: "a" * 12)
+    run = train(total_steps=640, exp_name="x")
+    assert revisions([run.directory]) == "a" * 12
+    monkeypatch.setattr(records, "git_revision", lambda: "b" * 12)
+    train(total_steps=640, exp_name="x", resume=run.directory)            # it is finished: nothing is trained
+    assert revisions([run.directory]) == "a" * 12
+    train(total_steps=1280, exp_name="x", resume=run.directory)
+    assert revisions([run.directory]) == f"{'a' * 12}, {'b' * 12}"
 
 
 # Turned red by: gradient steps of a longer run that begin with the actions of one policy alone, because the random

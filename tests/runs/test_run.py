@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from spinup import load, ppo, vpg
 from spinup.algos.ppo import Config
 from spinup.envs import VectorEnv
+from spinup.envs.make import make
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
 from spinup.runs.folders import find_run, free_directory, lock, make_directory, saved_at
@@ -397,6 +398,20 @@ def test_a_folder_that_another_process_has_just_left_is_refused(tmp_path):
     lock(tmp_path, saved_at(tmp_path)).release()
 
 
+# Turned red by: a folder whose files are written before the lock is asked for.
+def test_a_folder_in_which_another_process_trains_is_not_written_to(tmp_path):
+    directory = tmp_path / "x" / "x_s1"
+    directory.mkdir(parents=True)
+    held = lock(directory)
+    run = Run(Config(env="CartPole-v1", log_dir=str(tmp_path), exp_name="x", seed=1, algorithm="ppo"), make(
+        "CartPole-v1", 1, 0))
+    run.prepare_folder = lambda: pytest.fail("written")
+    with pytest.raises(UserError, match="another process is training in"), run:
+        pass
+    assert [path.name for path in directory.iterdir()] == [".lock"]
+    held.release()
+
+
 # Turned red by: a search without end for a number that is free, in a folder that does not show what it holds.
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     config = Config(log_dir=str(tmp_path), algorithm="ppo")
@@ -418,7 +433,8 @@ def test_an_export_is_no_run(tmp_path):
 @pytest.mark.parametrize("numbers", [
     '"steps": 1e400', '"steps": NaN', '"steps": 4, "measure": []', '"steps": 1.5, "measure": "x", "x": 1',
     '"steps": true, "measure": "x", "x": 1', '"steps": -5, "measure": "x", "x": 1',
-    '"steps": 4, "measure": "x", "x": "a"'])
+    '"steps": 4, "measure": "x", "x": "a"', '"steps": 4, "measure": "x", "x": NaN',
+    '"steps": 1' + "0" * 400, '"steps": 4, "measure": "x", "x": 1, "saved_steps": "many"'])
 def test_a_result_has_finite_numbers(numbers, tmp_path):
     given = f'{{"status": "finished", "seconds": 1, "steps_per_second": 1, {numbers}}}'
     (tmp_path / "result.json").write_text(given)

@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from spinup.algos import ppo
 from spinup.errors import UserError
+from spinup.machine import git_revision
 from spinup.registry import find
 from spinup.runs.files import read_json, write_json
 from spinup.runs.flags import from_flags
@@ -98,7 +99,7 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch,
     finished, begun, new, failing = (job.directory for job in jobs)
     for job in jobs[:2]:
         job.directory.mkdir(parents=True)
-        write_json(job.directory / "config.json", described(job.flags))
+        write_json(job.directory / "config.json", {**described(job.flags), "git": git_revision()})
     earlier = {"status": "finished", "steps": 2000, "seconds": 2.0, "measure": "return_mean_100",
                "return_mean_100": 123.0, "steps_per_second": 10.0}
     write_json(finished / "result.json", earlier)

@@ -124,17 +124,22 @@ def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
     folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), "--context", "10", *MODEL, *LEARN)
     cloning = run("bc", env, seed, log_dir, "--data", str(file), *LEARN)
     policy, data = library.load(folder), load(file)
-    best = float(np.mean(play_episodes(policy, env, TESTS)[0]))
-    cloned = float(np.mean(play_episodes(library.load(cloning), env, TESTS)[0]))
+    best = mean_return(policy, env, TESTS)
+    cloned = mean_return(library.load(cloning), env, TESTS)
     requests = spread(data)
     returns = []
     for request in requests:
         policy.module.request.fill_(request)
         # Sampled actions: the most likely action of a mixture is often that of the good policy.
-        returns.append(float(np.mean(play_episodes(policy, env, EPISODES, deterministic=False)[0])))
+        returns.append(mean_return(policy, env, EPISODES, deterministic=False))
     return {"folder": folder, "folders": [*agents, folder, cloning], "best": best, "cloned": cloned,
             "requests": requests, "returns": returns, "correlation": float(np.corrcoef(requests, returns)[0, 1]),
             "data": float(data.returns().mean())}
+
+
+def mean_return(policy: Policy, env: str, episodes: int, deterministic: bool = True) -> float:
+    """Play new episodes; return their mean return."""
+    return float(np.mean(play_episodes(policy, env, episodes, deterministic=deterministic)[0]))
 
 
 def spread(data: Dataset) -> list[float]:

@@ -71,7 +71,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                 runs = [read_progress(folder) for folder in of[name, kind]]
                 steps, returns = np.array(runs[0]["steps"]) / 1000, np.array([run["test_return"] for run in runs])
                 axes.plot(steps, returns.T, color=colour, linewidth=0.7, alpha=0.3)
-                named[words], = axes.plot(steps, returns.mean(0), color=colour, linewidth=2)
+                [named[words]] = axes.plot(steps, returns.mean(0), color=colour, linewidth=2)
             named["mean of the dataset"] = axes.axhline(mean(data[name]), color="0.4", linewidth=0.8, linestyle="--")
             axes.set(title=name, xlabel="thousand gradient steps", ylabel="test return")
         figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8)
@@ -82,7 +82,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                              for kind in kinds} for name, kinds in KINDS.items()},
            "last_q": {name: {kind: [read_progress(f)["q"][-1] for f in of[name, kind]] for kind in PENDULUM
                              if kind != "bc"} for name in (NOISY, NARROW)}}
-    return Paper("Offline learning: TD3+BC, IQL and CQL on mixed data", lines, draw, raw), folders
+    return Paper("Offline learning: TD3+BC, IQL and CQL on mixed data", lines, draw, raw), [
+        *policies.values(), *folders]
 
 
 def policy(env: str, steps: int, seed: int, log_dir: Path) -> Path:

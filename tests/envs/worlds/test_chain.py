@@ -21,7 +21,7 @@ def test_right_to_the_end_and_left_to_the_near_one():
     assert env.reset()[0].tolist() == [1, 1] + [0] * 18
     rewards, ended = play(env, lambda t, obs: 1, 29)
     assert rewards == [0] * 17 + [1] * 12 and ended == [False] * 28 + [True]
-    assert env.take_finished() == [(12.0, 29)] and env.optimum == 12 and env.obs[0].sum() == 2
+    assert env.take_finished() == [(12.0, 29)] and env.obs[0].sum() == 2
     rewards, _ = play(env, lambda t, obs: 0, 29)
     np.testing.assert_allclose(rewards, [1e-3] * 29)
 
