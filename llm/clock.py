@@ -51,7 +51,7 @@ class Clock:
         self.seconds.update(before)
 
     def end_update(self) -> None:
-        """Count all seconds of no other phase as those of updates."""
+        """Add the seconds since `restart` that belong to no phase to the timer of updates."""
         self.seconds["update"] += max(0.0, self.since() - sum(self.seconds[phase] for phase in PHASES))
 
     @property

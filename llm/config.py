@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from llm.policy.tokenizer import Tokenizer
 from llm.tasks.names import without_wrappers
 from spinup.errors import UserError
-from spinup.registry import Algorithm
+from spinup.registry import Algorithm, look_up
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Processes, Range, RunConfig, Size, Unit
 from spinup.runs.convert import flag
 
@@ -16,6 +16,12 @@ FEW = 32                # pairs of a pretrained model sampled at a time: its cac
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
 Rank = Annotated[int, Range(0, 1024)]   # of the matrices of an adapter
 Lag = Annotated[int, Range(0, 1)]       # updates between the weights that sample a batch and those that learn from it
+
+
+def at_once(samples: int) -> int:
+    """Return the number of responses that a pretrained model samples at once, with `samples` for each prompt, before a
+    run that learns from stored responses."""
+    return max(FEW, samples)
 
 
 @dataclass(kw_only=True)
@@ -26,6 +32,8 @@ class LanguageConfig(RunConfig):
     SUBJECT: ClassVar[str] = "task"
     # The flag that sets the length of a response; messages name it.
     LENGTH: ClassVar[str] = "--max-tokens"
+    # The flags that reduce the memory of an update.
+    LEAN: ClassVar[tuple[str, ...]] = ("--micro-batch", "--gradient-checkpointing", "--max-tokens")
     AUTOMATIC: ClassVar[frozenset[str]] = frozenset({"micro_batch"})
     # Models of the policy's size in memory: those that learn, and frozen ones (the reference policy).
     MODELS: ClassVar[tuple[int, int]] = (1, 1)
@@ -59,9 +67,11 @@ class LanguageConfig(RunConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        found = look_up(self.algorithm)
+        usual = found.settings if found else {}
         for name, other, values in self.ONLY_WITH:
             given = getattr(self, other)
-            if getattr(self, name) != getattr(type(self), name) and given not in values:
+            if getattr(self, name) != usual.get(name, getattr(type(self), name)) and given not in values:
                 now = "your own function" if callable(given) else given
                 raise UserError(f"{flag(name)} has no effect with {flag(other)} {now}; leave it out, or choose "
                                 f"{flag(other)} {' or '.join(map(str, values))}")

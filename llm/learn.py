@@ -142,8 +142,10 @@ def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch, once: bool =
 
 
 def importance_weights(r: Responses, largest: float = math.inf, whole: bool = False) -> Tensor | float:
-    """Importance weights of tokens, pi_old / the probability with which they were drawn, at most `largest`, `[B, T]`.
-    whole: each response has one weight instead, `[B, 1]`, the geometric mean of those of its tokens, as in GSPO.
+    """Importance weights of tokens, pi_old / the probability with which they were drawn, `[B, T]`.
+
+    largest: upper limit of a weight. whole: each response has one weight instead, `[B, 1]`, the geometric mean of the
+    weights of its tokens, as in GSPO.
 
     Multiplied by them, the loss of a token has the expectation that it would have if pi_old had drawn the token after
     the same prefix. Truncation bounds the variance and adds a bias (Ionides 2008). They are 1, a number, if pi_old is

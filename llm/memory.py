@@ -115,13 +115,16 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     wholes = {size: sum(parts(size).values()) for size in SIZES if size * cfg.MODELS[0] <= SIZES[0]}
     fitting = next((size for size, whole in wholes.items() if whole <= there), 0)
     if not fitting:
-        advice = "--gradient-checkpointing" if cfg.lora else "--lora 16 or --gradient-checkpointing"
+        added = ["--lora 16"] * (not cfg.lora)
+        if "--gradient-checkpointing" in cfg.LEAN and not cfg.gradient_checkpointing:
+            added.append("--gradient-checkpointing")
+        advice = f"add {' or '.join(added)}, " if added else ""
         lower = "--model or --max-tokens"
         if (least := parts(SIZES[-1]))["KV caches"] > sum(least.values()) / 2:
             names = ("--prompts", "--samples") if hasattr(cfg, "prompts") else ()
             lower = ", ".join(["--model", "--max-tokens", *names]) + " or --held-out"
         raise UserError(f"training {cfg.model} needs about {wholes[SIZES[-1]] / GB:.1f} GB of memory, and "
-                        f"{there / GB:.1f} GB are available; choose a smaller {lower}, add {advice}, "
+                        f"{there / GB:.1f} GB are available; choose a smaller {lower}, {advice}"
                         "or use a device with more memory")
     cfg.micro_batch = cfg.micro_batch or (0 if resumed else fitting)
     found = parts(size := cfg.micro_batch or cfg.responses)
@@ -164,9 +167,11 @@ def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError
     if not errors.out_of_memory(error):
         return None
     piece = min(PIECE, cfg.micro_batch // 4 * 2 if cfg.micro_batch else PIECE)                # even: splits no pair
-    flags = [f"--micro-batch {piece}"] * (piece > 1) + ["--gradient-checkpointing"] * (not cfg.gradient_checkpointing)
-    advice = f"add {' '.join(flags)}, or lower" if flags else "lower"
-    return UserError(f"not enough memory for these settings; {advice} --max-tokens")
+    added = [f"--micro-batch {piece}"] * (piece > 1) + ["--gradient-checkpointing"] * (not cfg.gradient_checkpointing)
+    added = [flag for flag in added if flag.split()[0] in cfg.LEAN]
+    lowered = [flag for flag in cfg.LEAN if flag not in ("--micro-batch", "--gradient-checkpointing")]
+    advice = f"add {' '.join(added)}, or lower" if added else "lower"
+    return UserError(f"not enough memory for these settings; {advice} {' or '.join(lowered)}")
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     return whole.pick(torch.arange(2 * wanted, device=run.device))
 
 
-class Sampled:
+class PairsChecksum:
     """Part of a checkpoint: a checksum of the pairs that a run read or sampled before its first update.
 
     A resumed run reads or samples them again. Loading raises UserError if it got other pairs, which would silently be
@@ -106,7 +106,7 @@ class Sampled:
 def keep(run: Run, pairs: Sequence[Batch], **parts: Any) -> None:
     """Name the parts of the run's checkpoints, with the checksum of the pairs that it learns from or tests on."""
     old = run.state is not None and "pairs" not in run.state["parts"]     # checkpoints did not always have it
-    run.keep(**parts, pairs=None if old else Sampled(*pairs))
+    run.keep(**parts, pairs=None if old else PairsChecksum(*pairs))
 
 
 def held_out_pairs(cfg: PreferenceConfig) -> int:

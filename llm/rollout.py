@@ -89,7 +89,7 @@ def speakers(task: Task, asked: Sequence[Problem], tokenizer: Tokenizer) -> Iter
     Every episode is closed at the end, also after an error or Ctrl-C.
     """
     if task.open is None:
-        yield for_tokens(task.tool, tokenizer)
+        yield for_tokens(task.tool, tokenizer, len(asked))
         return
     with opened(task, asked) as dialogues:
         yield [Turns(dialogue, tokenizer) for dialogue in dialogues]

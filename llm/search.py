@@ -20,8 +20,7 @@ from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.restore import load
 from llm.rollout import Batch, sample
-from llm.tasks.check import problems_of
-from llm.tasks.held_out import EVALUATION, distinct
+from llm.tasks.held_out import held_out
 from llm.tasks.make import make_task
 from llm.tasks.parts import is_right
 from llm.tasks.task import Problem, Task
@@ -77,7 +76,7 @@ def search(directory: str | Path, given: str | Task, *, how: str = "best", sampl
     if isinstance(trained, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; give the folder of a policy")
     policy = LanguagePolicy(trained.model, trained.tokenizer, max_tokens or task.max_tokens, trained.temperature, seed)
-    asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
+    asked = held_out(task, problems, seed)
     found = WAYS[how](policy, task, asked, samples)
     return {"directory": str(directory), "task": task.name, "how": how, "problems": len(asked), "seed": seed,
             "rows": [{"search": name, "attempts": k, "solved": each.after(k)[0], "tokens": each.after(k)[1]}

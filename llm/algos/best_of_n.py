@@ -31,7 +31,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from llm.config import FEW, LearningConfig
+from llm.config import LearningConfig, at_once
 from llm.learn import Loss
 from llm.offline import Reward, Stored, sampled_once
 from llm.policy.generate import Responses
@@ -63,8 +63,8 @@ class Config(LearningConfig):
 
     @property
     def sampled(self) -> int:
-        """Largest number of responses that the method samples at once."""
-        return max(FEW, self.samples) if self.data else self.responses
+        """Largest number of responses that a pretrained model samples at once."""
+        return at_once(self.samples) if self.data else self.responses
 
     @property
     def updates_per_row(self) -> int:
@@ -90,7 +90,7 @@ def kl_of_best(n: int) -> float:
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy on the best of its own responses. `resume`: the folder of a run with the same
+    """Train a policy on the best of its own responses. `resume`: folder of a run with the same
     settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
@@ -110,7 +110,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Collect responses and select the winners.
             if offline:
                 batch = data.draw(run.rng, cfg.prompts, keep)
-                run.add(tokens=batch.responses.lengths.sum())
+                lengths = batch.responses.lengths
+                run.add(reward=batch.rewards.mean(), length=lengths.float().mean(),
+                        tokens=lengths.sum())
                 rows = batch.responses.of
             else:
                 batch = run.sample(run.problems(cfg.prompts), cfg.samples)
@@ -123,11 +125,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             for _ in range(cfg.epochs if len(rows) else 0):
-                order = rows[torch.randperm(len(rows)).to(rows.device)]
+                order = rows[torch.randperm(len(rows)).to(run.device)]
                 for chosen in order.tensor_split(min(cfg.minibatches, len(rows))):
                     optimizer.zero_grad()
-                    tokens = batch.responses.mask[chosen].sum()
-                    stats = run.backward(batch, chosen, loss, denominator=tokens)
+                    denominator = batch.responses.mask[chosen].sum()
+                    stats = run.backward(batch, chosen, loss, denominator=denominator)
                     run.add(grad_norm=optimizer.step(lr), **stats)
             run.add(learning_rate=lr)
         return run.result()

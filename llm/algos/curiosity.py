@@ -126,7 +126,7 @@ class Distillation(nn.Module):
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a curious policy. `resume`: the folder of a run with the same settings."""
+    """Train a curious policy. `resume`: folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
@@ -135,17 +135,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     novelty = Distillation(run.model.shape.width, cfg.feature_size, cfg.feature_hidden)
     novelty.to(run.device)
     learner = FlatAdam(novelty.predict.parameters(), lr=cfg.bonus_lr)
+    scaler = ReturnScaler(cfg.prompts * cfg.samples, 0.0).to(run.device)  # bonuses on one scale
+    over = torch.ones(cfg.prompts * cfg.samples, 1, dtype=torch.bool, device=run.device)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,
              denominator: float) -> Loss:
-        clip = (cfg.clip_low, cfg.clip_high)
+        clip = cfg.clip_low, cfg.clip_high
         each, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)    # [B, T]
         if cfg.kl_coef:
             each = each + cfg.kl_coef * k2(logp, logp_ref, part.mask)
         return aggregate(each, part.mask, mode="sequence", denominator=denominator), stats
-
-    scaler = ReturnScaler(cfg.prompts * cfg.samples, 0.0).to(run.device)  # bonuses on one scale
-    over = torch.ones(cfg.prompts * cfg.samples, 1, dtype=torch.bool, device=run.device)
 
     def bonus_loss(states: Tensor) -> Loss:
         return novelty.error(states).mean(), {}

@@ -234,8 +234,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> D
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a decision transformer on a dataset. `resume`: folder of a run with the same settings,
-    to resume it. UserError for an environment with numbered states."""
+    """Train a decision transformer on a dataset. `resume`: folder of a run with the same
+    settings. UserError for an environment with numbered states."""
     # Set up.
     env, data = open_data(cfg)
     if env.tabular:

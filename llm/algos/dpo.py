@@ -204,8 +204,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     logp_ref_fixed = None if fixed is None else reference_logp(fixed)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
-    def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor,
-             total: int) -> Loss:
+    def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch,
+             baseline: Tensor | None, total: int) -> Loss:
         mask, divergence = part.mask, torch.zeros_like(logp)
         if cfg.loss == "step_dpo":
             mask = first_different_step(part.ids, mask, ends)

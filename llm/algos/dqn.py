@@ -42,7 +42,7 @@ from torch.nn.functional import huber_loss
 
 from llm.algos.ppo import following
 from llm.algos.reinforce import token_rewards
-from llm.config import FEW, LearningConfig
+from llm.config import LearningConfig, at_once
 from llm.learn import Loss
 from llm.offline import Stored, StoredResponses, ValueRun, sampled_once
 from llm.policy.action_values import ActionValues
@@ -83,6 +83,8 @@ class Config(LearningConfig):
 
     # The values learn; the reference policy and the target network do not.
     MODELS: ClassVar[tuple[int, int]] = (1, 2)
+    ONLY_WITH: ClassVar[tuple] = (
+        ("expectile", "target", ("expectile",)), ("double", "target", ("greedy",)))
 
     def __post_init__(self):
         super().__post_init__()
@@ -98,8 +100,8 @@ class Config(LearningConfig):
 
     @property
     def sampled(self) -> int:
-        """Largest number of responses that the method samples at once."""
-        return self.prompts * self.samples if self.online else max(FEW, self.samples)
+        """Largest number of responses that a pretrained model samples at once."""
+        return self.prompts * self.samples if self.online else at_once(self.samples)
 
 
 def targets(rewards: Tensor, mask: Tensor, next_value: Tensor, gamma: float) -> Tensor:
@@ -114,22 +116,25 @@ def targets(rewards: Tensor, mask: Tensor, next_value: Tensor, gamma: float) -> 
 
 def token_values(q: Tensor, v: Tensor, target_q: Tensor, ids: Tensor, cfg: Config) -> Tensor:
     """Five numbers of each token y in its state s, `[5, ...]`: Q(s, y), V(s), -log softmax(Q)(y),
-    Q'(s, y), and the greedy value of s. The last two have no gradient.
+    Q'(s, y), and the greedy value of s (0 for the expectile target, which does not need it). The
+    last two have no gradient.
 
     q, target_q: `[..., vocab]`, Q and Q' in the state before each token. v, ids: `[...]`.
     """
     chosen, target_chosen = (x.gather(-1, ids[..., None]).squeeze(-1) for x in (q, target_q))
     ce = -q.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)
-    greedy = greedy_value(target_q, q if cfg.double else None)
+    greedy = torch.zeros_like(v)
+    if cfg.target == "greedy":
+        greedy = greedy_value(target_q, q if cfg.double else None)
     return torch.stack([chosen, v, ce, target_chosen.detach(), greedy.detach()])
 
 
-def value_losses(of_tokens: Tensor, rewards: Tensor, mask: Tensor, cfg: Config) -> Loss:
+def value_losses(numbers: Tensor, rewards: Tensor, mask: Tensor, cfg: Config) -> Loss:
     """Loss of each token, `[B, T]`, and diagnostics.
 
-    of_tokens: `[5, B, T]`, see `token_values`. rewards: `[B]`. mask: `[B, T]`.
+    numbers: `[5, B, T]`, see `token_values`. rewards: `[B]`. mask: `[B, T]`.
     """
-    chosen, v, ce, target_chosen, greedy = of_tokens
+    chosen, v, ce, target_chosen, greedy = numbers
     if cfg.target == "greedy":
         value, loss_v = greedy, torch.zeros_like(v)
     else:

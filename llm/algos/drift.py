@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from llm.config import FEW, LearningConfig
+from llm.config import LearningConfig, at_once
 from llm.learn import Loss
 from llm.offline import Reward, Stored, sampled_once
 from llm.policy.generate import Responses
@@ -70,7 +70,7 @@ class Config(LearningConfig):
     @property
     def sampled(self) -> int:
         """Largest number of responses that a pretrained model samples at once."""
-        return max(FEW, self.samples)
+        return at_once(self.samples)
 
 
 def weights(returns: Tensor, samples: int, beta: float) -> Tensor:
@@ -110,8 +110,8 @@ def solved_groups(rewards: Tensor, samples: int, keep: float) -> Tensor:
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy on weighted responses of its initial self. `resume`: the folder of a run with
-    the same settings."""
+    """Train a policy on weighted responses of its initial self. `resume`: folder of a run with the
+    same settings."""
     # Set up: sample the responses once.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
@@ -137,8 +137,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 batch = replace(batch, responses=replace(batch.responses, mask=mask))
 
             # Update.
-            r, lr = batch.responses, step_size(cfg.lr, update, cfg.total_steps, cfg.warmup,
-                                               cfg.anneal)
+            r = batch.responses
+            lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             optimizer.zero_grad()
             stats = run.backward(batch, r.of, loss, weight[:, None], denominator=r.mask.sum())
             run.add(grad_norm=optimizer.step(lr), learning_rate=lr, reward=batch.rewards.mean(),

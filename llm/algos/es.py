@@ -34,7 +34,7 @@ one perturbed policy at a time, written into the weights of the model; a learnin
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -67,6 +67,8 @@ class Config(LanguageConfig):
     warmup: Natural = 0              # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # decay lr linearly to a tenth; late steps add less noise
     sft_accuracy: Unit = 0.3         # held-out accuracy that ends SFT; 0 = never
+
+    LEAN: ClassVar[tuple[str, ...]] = ("--prompts", "--max-tokens")
 
     def __post_init__(self):
         super().__post_init__()
@@ -121,8 +123,8 @@ SCORES = {"ranks": centred_ranks, "zscore": z_scores}
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with evolution strategies. `resume`: folder of a run with the same settings,
-    to resume it."""
+    """Train a policy with evolution strategies. `resume`: folder of a run with the same
+    settings."""
     # Set up.
     if ranks.wanted(cfg.workers) > 1:
         cfg = replace(cfg, device="cpu")

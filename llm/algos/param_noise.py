@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ class Config(GroupConfig):
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     # The policy learns; the reference policy, a copy of the weights and a perturbation do not.
-    MODELS = (1, 3)
+    MODELS: ClassVar[tuple[int, int]] = (1, 3)
 
     def __post_init__(self):
         super().__post_init__()
@@ -139,9 +139,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     each, at_once = cfg.samples // cfg.perturbations, cfg.micro_batch or MEASURED
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: float) -> Loss:
-        clip = (cfg.clip_low, cfg.clip_high)
-        surrogate, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)   # [B, T]
-        return aggregate(surrogate, part.mask, mode=cfg.average, denominator=denominator,
+        clip = cfg.clip_low, cfg.clip_high
+        each, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)    # [B, T]
+        return aggregate(each, part.mask, mode=cfg.average, denominator=denominator,
                          length=run.max_tokens), stats
 
     with run:
@@ -149,13 +149,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.columns("sigma", "distance")
         for update in run.updates(cfg.total_steps):
             # Collect: every perturbed policy responds to every prompt.
-            problems, batches, outputs = run.problems(cfg.prompts), [], []
+            problems, batches, distances = run.problems(cfg.prompts), [], []
             for _ in range(cfg.perturbations):
                 eps = torch.randn(len(optimizer.flat), generator=run.generator, device=run.device)
                 with perturbed(optimizer.flat, noise["sigma"], eps):
                     sampled = rescored(run.model, cfg, run.sample(problems, each))
-                    batches.append(sampled)
-                    outputs.append(next_logits(run.model, sampled, cfg.temperature, at_once))
+                    noisy = next_logits(run.model, sampled, cfg.temperature, at_once)
+                batches.append(sampled)
+                own = next_logits(run.model, sampled, cfg.temperature, at_once)
+                distances.append(float(value_distance(own, noisy)))
             batch = mixed(batches)
             run.record(batch)
             adv = group_advantage(batch.rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
@@ -164,11 +166,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 logp = select(logp_under(run.model, cfg, batch), r.mask)                # [B, T]
                 batch = replace(batch, responses=replace(r, logp=logp))
 
-            # Adapt sigma: outputs of the learner first, then those with noise.
-            learner = (next_logits(run.model, sampled, cfg.temperature, at_once)
-                       for sampled in batches)
-            found = [float(value_distance(*pair)) for pair in zip(learner, outputs, strict=True)]
-            distance = sum(found) / len(found)
+            # Adapt sigma.
+            distance = sum(distances) / len(distances)
             run.add(sigma=noise["sigma"], distance=distance)
             noise["sigma"] = adapted(noise["sigma"], distance, cfg.divergence, cfg.adapt)
 
@@ -176,12 +175,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             rows = (adv[:, 0] != 0).nonzero()[:, 0]
             pieces = min(cfg.minibatches, max(1, len(rows)))
             counted = batch.responses.mask.sum() if cfg.average == "token" else len(adv)
+            denominator = counted / pieces
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             for _ in range(cfg.epochs if len(rows) else 0):
                 order = rows[torch.randperm(len(rows)).to(run.device)]
                 for chosen in order.tensor_split(pieces):
                     optimizer.zero_grad()
-                    stats = run.backward(batch, chosen, loss, adv, denominator=counted / pieces)
+                    stats = run.backward(batch, chosen, loss, adv, denominator=denominator)
                     run.add(grad_norm=optimizer.step(lr), **stats)
             run.add(learning_rate=lr)
         return run.result()

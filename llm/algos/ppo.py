@@ -114,9 +114,11 @@ class Config(EngineConfig):
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise UserError if a model cannot read the prompts of `ptx_task`, or if they have no
         demonstrations."""
-        if self.ptx_task:
-            other, rng = innermost(make_task(self.ptx_task)), np.random.default_rng(0)
+        if self.ptx_coef:
+            reward = None if self.ptx_task else self.reward or None
+            other = innermost(make_task(self.ptx_task or self.task, reward))
             longest_prompt(other, tokenizer)
+            rng = np.random.default_rng(0)
             demonstration_of(other, problems_of(other, 1, rng)[0], rng)
 
 
@@ -148,14 +150,11 @@ def adapted(coef: Tensor, kl: Tensor, target: float) -> Tensor:
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with PPO or VAPO. `resume`: the folder of a run with the same settings."""
+    """Train a policy with PPO or VAPO. `resume`: folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     other = innermost(make_task(cfg.ptx_task) if cfg.ptx_task else task)
-    start, rng = find_start(cfg, task, resume), np.random.default_rng(0)
-    if cfg.ptx_coef:
-        demonstration_of(other, problems_of(other, 1, rng)[0], rng)   # or fail before any folder
-    run = Run(cfg, task, start, resume)
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     value_optimizer = run.adam(critic, lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm,
@@ -186,6 +185,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         def nll(logp: Tensor, part: Responses) -> Loss:
             each = policy_gradient(logp, torch.ones_like(logp), part.mask)[0]
             return cfg.ptx_coef * aggregate(each, part.mask, denominator=tokens), {}
+        # Not run.backward: demonstrations have no ratio to log.
         loss = backward(run.model, cfg, shown, shown.responses.of, nll)["loss"]
         run.check_finite(ptx_loss=loss)
         return loss

@@ -163,6 +163,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         for update in run.updates(cfg.total_steps):
             # Collect.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)
+            run.record(batch)
             batch = rescored(run.model, cfg, batch, once=not (cfg.kl_coef or cfg.teacher))
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
 
@@ -188,7 +189,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 adv = whiten(reward_to_go(shifted, kl, cfg.kl_coef, mask), mask)  # [B, T]
             else:
                 adv = (rewards - expected.update(rewards.mean()))[:, None]
-            run.record(batch)
 
             # Update: one step only, because the gradient is valid for this policy only.
             rows = (adv != 0).any(1).nonzero()[:, 0]  # others have no gradient, but still count

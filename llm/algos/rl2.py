@@ -30,7 +30,7 @@ GRU; a group mean in place of a value function; no entropy bonus.
 """
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -74,6 +74,8 @@ class Config(LanguageConfig):
     warmup: Natural = 10             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
+
+    LEAN: ClassVar[tuple[str, ...]] = ("--micro-batch", "--gradient-checkpointing", "--prompts")
 
     def __post_init__(self):
         super().__post_init__()
@@ -176,7 +178,7 @@ def advantages(rewards: Tensor, mask: Tensor, samples: int, gamma: float) -> tup
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with RL². `resume`: folder of a run with the same settings, to resume it.
+    """Train a policy with RL². `resume`: folder of a run with the same settings.
 
     UserError for a task without trials, and for a model with other tokens.
     """

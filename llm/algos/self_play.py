@@ -28,7 +28,7 @@ from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -80,14 +80,16 @@ class Config(LanguageConfig):
     rating_step: Positive = 2.0      # Elo's K: largest change per game; smaller: less noise
     layers: Depth = 2                # layers of a new small model; 2 of width 64: 0.1 M parameters
 
+    LEAN: ClassVar[tuple[str, ...]] = ("--micro-batch", "--gradient-checkpointing", "--games")
+
     def __post_init__(self):
         super().__post_init__()
         if self.reward:
             raise UserError("the reward of self_play is the result of the game; leave out --reward")
         if self.games < 2 * self.rivals:
-            raise UserError(f"--games {self.games} is less than two games for each of "
-                            f"{self.rivals} opponents; choose at least {2 * self.rivals}, or "
-                            "a smaller --rivals")
+            fewer = ", or a smaller --rivals" if self.rivals > 1 else ""
+            raise UserError(f"--games {self.games} is less than two games for each of the "
+                            f"--rivals {self.rivals}; choose at least {2 * self.rivals}{fewer}")
         if self.minibatches > self.games:
             raise UserError(f"--minibatches {self.minibatches} is more than --games {self.games}; "
                             f"choose at most {self.games}")
@@ -174,7 +176,9 @@ def advantages(earned: Tensor, values: Tensor, mask: Tensor, lam: float) -> tupl
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy against its past versions. `resume`: folder of a run with the same settings.
+    """Train a policy against its past versions.
+
+    `resume`: folder of a run with the same settings.
     """
     # Set up.
     task = make_task(cfg.task)
@@ -208,7 +212,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     def loss(ids: Tensor, logp_old: Tensor, adv: Tensor, target: Tensor, mask: Tensor,
              entropy_coef: float, denominator: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         logp, entropy, value = read_games(model, head, begin, ids, **settings)    # [b, T] each
-        clip = (cfg.clip_ratio, cfg.clip_ratio)
+        clip = cfg.clip_ratio, cfg.clip_ratio
         surrogate, stats = clipped_surrogate(logp, logp_old, adv, clip, mask)
         error = value_loss(value, target)
         stats["entropy"] = masked_mean(entropy.detach(), mask)

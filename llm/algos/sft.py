@@ -54,7 +54,7 @@ class Config(LanguageConfig):
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Imitate the teacher of a task. `resume`: the folder of a run with the same settings."""
+    """Imitate the teacher of a task. `resume`: folder of a run with the same settings."""
     # Set up.
     task = innermost(make_task(cfg.task, cfg.reward or None))  # a teacher writes whole answers
     find_device(cfg.device, True)

@@ -38,11 +38,11 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     if make_task(task).measure != MEASURE:
         raise UserError(f"--task {task} has no correct answers to count; choose another, such as reverse")
     name = safe(f"bench_llm_{method}_{task}")
-    config, _ = configure(find(f"llm {method}"), {"task": task, "threads": threads}, "auto")
+    wanted, _ = configure(find(f"llm {method}"), {"task": task, "threads": threads}, "auto")
     for seed in seeds:
         folder = log_dir / name / f"{name}_s{seed}"
         if (folder / "config.json").exists():
-            check_same(folder, f"llm {method}", replace(config, seed=seed), HOW - {"threads"},
+            check_same(folder, f"llm {method}", replace(wanted, seed=seed), HOW - {"threads"},
                        "choose another --log-dir")
     runs = in_turn(lambda seed: one(method, task, seed, name, threads, log_dir), seeds, workers)
     for r in runs:

@@ -1,5 +1,6 @@
 """A trained language model that takes a prompt and returns a response."""
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,7 +55,11 @@ class LanguagePolicy:
         if not all(rows):
             raise UserError("a prompt is empty; write at least one character")
         check_context(max(map(len, rows)), max_tokens, self.model)
-        tool = OneTurn(self.end_of_turn, self.tokenizer) if self.end_of_turn else for_tokens(self.tool, self.tokenizer)
+        responses = len(rows) * samples
+        if self.end_of_turn:
+            tool = [OneTurn(self.end_of_turn, self.tokenizer) for _ in range(responses)]
+        else:
+            tool = for_tokens(self.tool, self.tokenizer, responses)
         r = self.sampler(Prompts.of(rows, self.model.device), samples=samples, max_tokens=max_tokens,
                          generator=generator, temperature=self.temperature, tool=tool)
         return texts_of(r, self.tokenizer)
@@ -64,6 +69,25 @@ def texts_of(responses: Responses, tokenizer: Tokenizer) -> list[str]:
     """Return the text of each response."""
     rows = zip(responses.ids.tolist(), responses.lengths.tolist(), strict=True)
     return [tokenizer.decode(ids[:n]) for ids, n in rows]
+
+
+class Growing:
+    """Text of one response that grows. Each call decodes only the new tokens, after a few earlier ones as their
+    context."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.text, self.read = "", 0                          # text of the first `read` tokens
+        self.context = 0                                      # first token of the context
+
+    def __call__(self, tokens: list[int]) -> str:
+        """Return the text of all tokens so far, which begin with those of the last call."""
+        known = self.tokenizer.decode(tokens[self.context:self.read])
+        new = self.tokenizer.decode(tokens[self.context:])[len(known):]
+        if not new or new.endswith("\ufffd"):                 # the last character may not be complete
+            return self.text + new
+        self.text, self.context, self.read = self.text + new, self.read, len(tokens)
+        return self.text
 
 
 class Turns:
@@ -77,10 +101,11 @@ class Turns:
     def __init__(self, dialogue: Any, tokenizer: Tokenizer):
         self.dialogue, self.tokenizer = dialogue, tokenizer
         self.begin, self.turn = 0, ""                         # first token of the current turn, and its text
+        self.text = Growing(tokenizer)
 
     def __call__(self, tokens: list[int]) -> list[int] | None:
         dialogue = self.dialogue
-        self.turn = self.tokenizer.decode(tokens[self.begin:])
+        self.turn = self.text(tokens[self.begin:])
         if tokens[-1] in self.tokenizer.ends:
             dialogue.end(self.turn, ended=True)
             return None
@@ -88,6 +113,7 @@ class Turns:
             return None
         added = encode_words(self.tokenizer, dialogue.take(self.turn), dialogue.name)
         self.begin, self.turn = len(tokens) + len(added), ""
+        self.text = Growing(self.tokenizer)
         return [self.tokenizer.end] if dialogue.done else added
 
     def finish(self) -> None:
@@ -99,18 +125,18 @@ class OneTurn:
     """A `Tool` that ends a response after its first turn, because nothing replies to it."""
 
     def __init__(self, end_of_turn: str, tokenizer: Tokenizer):
-        self.end_of_turn, self.tokenizer = end_of_turn, tokenizer
+        self.end_of_turn, self.end, self.text = end_of_turn, tokenizer.end, Growing(tokenizer)
 
     def __call__(self, tokens: list[int]) -> list[int] | None:
-        return [self.tokenizer.end] if self.end_of_turn in self.tokenizer.decode(tokens) else None
+        return [self.end] if self.end_of_turn in self.text(tokens) else None
 
 
-def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -> Tool | None:
-    """Wrap a task's tool, which works on text, to work on tokens."""
-    def tool(tokens: list[int]) -> list[int] | None:
-        added = call(tokenizer.decode(tokens))
+def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer, rows: int) -> list[Tool] | None:
+    """Wrap a task's tool, which works on text, to work on tokens: one `Tool` for each of the responses, `rows`."""
+    def tool(text: Growing, tokens: list[int]) -> list[int] | None:
+        added = call(text(tokens))
         return encode_words(tokenizer, added, "the tool of the task") if added else None
-    return tool if call else None
+    return [partial(tool, Growing(tokenizer)) for _ in range(rows)] if call else None
 
 
 def check_context(prompt: int, response: int, model: Transformer, setting: str = "--max-tokens") -> None:

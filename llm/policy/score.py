@@ -12,6 +12,7 @@ from llm.policy.cache import Prefix, Slots
 from llm.policy.generate import Prompts
 from llm.policy.packed import read_packed, worth_packing
 from llm.policy.transformer import Transformer, additive, attention_dtype, compiled
+from spinup.core.fast.linear import fast_linear
 from spinup.core.kl import kl_categorical
 
 PIECE = 2**19           # log-probabilities per piece in the computation of entropy on a CPU
@@ -163,19 +164,30 @@ def logits_under(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, 
 def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
                temperature: float = 1.0, checkpointing: bool = False) -> Tensor:
     """KL(reference || model) of the next token at each step, `[B, T]`, summed over all tokens; with gradient."""
-    if hasattr(model, "through"):         # a divided model has the weights of its head only within a pass
-        with torch.no_grad():
-            logits_ref = logits_under(reference, prompts, of, ids, None, temperature)
-        return kl_categorical(logits_ref, logits_under(model, prompts, of, ids, None, temperature, checkpointing))
-    states = read(model, prompts, of, ids, checkpointing=checkpointing)
     with torch.no_grad():
-        states_ref = read(reference, prompts, of, ids)
+        states_ref, head_ref = states_and_head(reference, prompts, of, ids)
+    return kl_from_states(model, prompts, of, ids, states_ref, head_ref, temperature, checkpointing)
 
+
+@one_pass
+def states_and_head(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden states `[B, T, width]`, and the matrix `[vocab, width]` that makes logits of them. A divided model has its
+    weights only within a pass, so the matrix is then a copy."""
+    head = (model.embed if model.head is None else model.head).weight.detach()
+    return read(model, prompts, of, ids), head.clone() if model.divided else head
+
+
+@one_pass
+def kl_from_states(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, states_ref: Tensor, head_ref: Tensor,
+                   temperature: float, checkpointing: bool) -> Tensor:
+    """Compute `forward_kl` from the reference's states `[B, T, width]` and head `[vocab, width]`."""
     def of_piece(hidden: Tensor, hidden_ref: Tensor) -> Tensor:
         with torch.no_grad():
-            logits_ref = reference.logits(hidden_ref).float() / temperature
+            logits_ref = fast_linear(hidden_ref, head_ref).float() / temperature
         return kl_categorical(logits_ref, model.logits(hidden).float() / temperature)
-    return in_chunks(of_piece, 2 * ids.numel() * model.shape.vocab_size, states, states_ref)
+    states = read(model, prompts, of, ids, checkpointing=checkpointing)
+    each = in_chunks(of_piece, 2 * ids.numel() * model.shape.vocab_size, states, states_ref)
+    return each.clone() if model.divided else each                        # FSDP2 warns of views
 
 
 @torch.no_grad()

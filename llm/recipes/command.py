@@ -70,7 +70,7 @@ def parser_of(recipe: Recipe, program: str) -> Parser:
         group = parser.add_argument_group(f"settings of {stage} only" if stage else "settings of all stages; for one "
                                           f"stage, as in --{recipe.steps[0].name}.total-steps")
         prefix, reasons = f"{stage}." if stage else "", comments(config)
-        for name, reason in {"preset": "auto (the task's preset), none, or a name from `spinup algos NAME`",
+        for name, reason in {"preset": "auto (the task's preset), none, or a name from `spinup algos llm METHOD`",
                              "config": "a TOML file of settings"}.items():
             add_setting(group, prefix + name, str, "" if stage else reason, "auto" if name == "preset" else "")
         for field, hint in types_of(config).items():

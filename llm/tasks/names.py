@@ -61,7 +61,8 @@ def fingerprints(task: object, reward: object) -> list[str]:
     """Return the SHA-256 of each file that the names of a task and of its reward contain; none for Python objects."""
     if not isinstance(task, str) or not isinstance(reward, str):
         return []
-    named = [task, *re.split(r"[+*,=]|(?<=\w\w):", task)]                 # the parts of a mixture may be files
-    named += re.findall(r"[^\s+*]+?\.py(?=:)", reward)
-    paths = [Path(x) for x in dict.fromkeys(x.strip() for x in named)]
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()]
+    inside = without_wrappers(task)
+    named = [task, inside, *re.split(r"[+*,=]|(?<=\w\w):", inside)]       # the parts of a mixture may be files
+    named += [term.rpartition("*")[2].rpartition(":")[0] for term in reward.split(",")]
+    paths = dict.fromkeys(Path(x.strip()) for x in named)
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.suffix and path.is_file()]

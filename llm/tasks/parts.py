@@ -1,4 +1,4 @@
-"""Rewards: which are right, and those with named parts, a sum and a number for each part."""
+"""Rewards with named parts: their sum and the number of each part; and when a reward counts as right."""
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -94,6 +94,7 @@ WRONG = {                                                                 # what
     "truth": ("llm grpo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
     "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),
     "margin": ("llm dpo --margin 1", "--margin has no effect with --loss dpo; leave it out, or choose --loss simpo"),
+    "expectile": ("llm dqn --target greedy --expectile 0.9", "--expectile has no effect with --target greedy"),
     "memory": ("llm rloo --memory 0.5", "--memory has no effect with --baseline others; leave it out, or choose"),
     "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into heads of even size; choose --heads 4"),
     "heads of imitation": ("llm sft --heads 4 --width 68", "--heads 4 must divide --width 68 into heads of even size"),

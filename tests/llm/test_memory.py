@@ -8,14 +8,14 @@ import torch
 
 import llm
 from llm.config import LanguageConfig
-from llm.memory import fit
+from llm.memory import fit, out_of_memory
 from llm.policy.generate import Sampler
 from llm.policy.score import log_probs
 from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
-from spinup.registry import algorithms
+from spinup.registry import algorithms, find
 from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 
 TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
@@ -128,6 +128,15 @@ def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error
         getattr(llm, method)(model=beginner, log_dir=str(tmp_path), **settings(method, **given))
     begun = [json.loads(x.read_text())["status"] for x in tmp_path.glob("*/*/result.json")]
     assert begun == ([] if method == "dpo" else ["failed"])               # pairs are drawn before the run begins
+
+
+# Turned red by: advice that the method refuses.
+@pytest.mark.parametrize(("method", "words"), [
+    ("es", "settings; lower --prompts or --max-tokens"), ("rl2", "--gradient-checkpointing, or lower --prompts"),
+    ("self_play", "--gradient-checkpointing, or lower --games")])
+def test_the_advice_is_that_of_the_method(method, words):
+    config = find(f"llm {method}").load().Config()
+    assert str(out_of_memory(GPU, config)).endswith(words)
 
 
 # Turned red by: torch's traceback, or advice about environments, where memory ends before the first update.

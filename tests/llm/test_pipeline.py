@@ -101,7 +101,7 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
     assert f"| {before:.3f} → {after:.3f} |" in text and "**ppo** (ppo): whether the true reward rises" in text
     assert (tmp_path / "runs/x_s1/report.png").read_bytes().startswith(b"\x89PNG")
     assert [line for line in done.out.splitlines() if line.startswith("stage ") and " of " in line] == [
-        f"stage {i} of 3, {stage}: preset none" for i, stage in enumerate(STAGES, 1)]
+        f"stage {i} of 3, {stage}: preset none; the defaults apply" for i, stage in enumerate(STAGES, 1)]
 
 
 # Turned red by: a stage begun again, or on another start; a finished one that is resumed, and so written once more.
@@ -120,7 +120,7 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
     said = done.out.splitlines()
     assert said[:len(earlier)] == [f"stage {i} of 3, {name}: finished, {RUNS[name]}" for i, name in
                                    enumerate(earlier, 1)]
-    assert said[len(earlier)] == f"stage {len(earlier) + 1} of 3, {stage}: preset none"
+    assert said[len(earlier)] == f"stage {len(earlier) + 1} of 3, {stage}: preset none; the defaults apply"
     assert said[len(earlier) + 2] == f"resuming at step {at}" and done.out.count("resuming at") == 1
     for name, folder in RUNS.items():
         assert curve(tmp_path / folder) == curve(whole / folder)

@@ -14,7 +14,7 @@ from llm.search import Search, best, lemmas, powers, repair, search, vote
 from llm.tasks import Problem, make_task
 from llm.tasks.check import problems_of
 from llm.tasks.deduction import parse
-from llm.tasks.held_out import EVALUATION
+from llm.tasks.held_out import EVALUATION, held_out
 from llm.tasks.proofs import Theorem
 from spinup.errors import UserError
 
@@ -63,12 +63,14 @@ def test_what_a_search_samples(monkeypatch):
     assert all((s["temperature"], s["max_tokens"], s["samples"]) == (0.3, 5, 2) for _, s in asked)
 
     monkeypatch.setattr(llm.search, "load", lambda *_: policy)
-    monkeypatch.setattr(llm.search, "distinct", lambda found: problems.append([p.prompt for p in found]) or found)
-    monkeypatch.setitem(llm.search.WAYS, "best", lambda *_: {})
+    monkeypatch.setitem(llm.search.WAYS, "best",
+                        lambda _, __, asked, ___: problems.append([p.prompt for p in asked]) or {})
     for seed in 0, 0, 1:
         search("run", "reverse", samples=2, problems=8, seed=seed)
     own = [p.prompt for p in problems_of(make_task("reverse"), 8, np.random.default_rng(EVALUATION), True)]
     assert problems[0] == problems[1] != problems[2] and own not in problems
+    search("run", "letters", samples=2, problems=100)                     # few are different: as in `llm eval`
+    assert problems[-1] == [p.prompt for p in held_out(make_task("letters"), 100, 0)] and len(problems[-1]) > 50
 
 
 def test_best_and_vote_differ(scripted):

@@ -278,7 +278,7 @@ def test_the_equations_are_the_classic_ones(function, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("settings", "words"), [
     ({"task": "reverse"}, "self_play needs a two-player game, which the task reverse is not; choose --task tictactoe"),
     ({"reward": "length"}, "the reward of self_play is the result of the game; leave out --reward"),
-    ({"games": 4, "rivals": 3}, "--games 4 is less than two games for each of 3 opponents; choose at least 6, or"),
+    ({"games": 4, "rivals": 3}, "--games 4 is less than two games for each of the --rivals 3; choose at least 6, or"),
     ({"minibatches": 17}, "--minibatches 17 is more than --games 16; choose at most 16"),
     ({"max_tokens": 4}, "a game of tictactoe has up to 10 tokens; leave out --max-tokens 4"),
     ({"task": "tictactoe:opening=9"}, "in the task tictactoe, opening must be from 1 to 8, not 9")])

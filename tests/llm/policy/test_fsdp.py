@@ -8,11 +8,12 @@ import torch
 import llm
 from llm.algos.grpo import Config
 from llm.learn import backward, kl_to_reference, logp_under
-from llm.policy import fsdp
+from llm.policy import fsdp, score
 from llm.policy.generate import Sampler
 from llm.policy.load import load_model
 from llm.policy.lora import adapt
 from llm.policy.scalar import ScalarModel, values
+from llm.policy.score import forward_kl
 from llm.rollout import sample
 from llm.tasks.check import problems_of
 from llm.tasks.make import make_task
@@ -49,7 +50,9 @@ def trained(cfg, resume):
 
     def loss(logp, part, adv, denominator):
         value = values(critic, batch.prompts, part.of, part.ids, part.lengths)
-        return (select(value, part.mask).square() - select(logp, part.mask) * adv).sum() / denominator, {}
+        divergence = forward_kl(model, reference, batch.prompts, part.of, part.ids)
+        each = select(value, part.mask).square() - select(logp, part.mask) * adv + select(divergence, part.mask)
+        return each.sum() / denominator, {}
 
     with Workers(cfg.workers, cfg).together(trained, cfg, resume):
         parts = {"model": model, "critic": critic, "optimizer": optimizers[0], "value_optimizer": optimizers[1]}
@@ -89,8 +92,9 @@ def trained(cfg, resume):
 # in another order than those of FlatAdam.
 @pytest.mark.long("given0", "given1")
 @pytest.mark.parametrize("given", [{}, {"lora": 2}, {"gradient_checkpointing": True, "micro_batch": 0}])
-def test_two_processes_compute_what_one_does(given, beginner, fork_workers):
+def test_two_processes_compute_what_one_does(given, beginner, fork_workers, monkeypatch):
     torch.set_num_threads(1)
+    monkeypatch.setattr(score, "CHUNK", 100)                              # logits: several pieces
     cfg = Config(task=SMALL["task"], model=beginner, **{"micro_batch": 4, **given})
     one, two = trained(cfg, None), trained(replace(cfg, workers=2, fsdp=True), None)
     for whole, summed in zip(one["gradients"], two["gradients"], strict=True):

@@ -7,6 +7,7 @@ import tokenizers
 import transformers
 
 from llm.policy.hf import HFTokenizer, load_tokenizer
+from llm.policy.policy import Growing
 from llm.policy.tokenizer import CharTokenizer
 from spinup.errors import UserError
 
@@ -239,3 +240,12 @@ def test_without_transformers(tmp_path, monkeypatch):
     assert str(error.value) == f"{tmp_path} needs transformers; type: pip install 'spinup-rl[hf]'"
     CharTokenizer("ab").save(tmp_path)
     assert load_tokenizer(tmp_path).encode("b") == [2]
+
+
+# Turned red by: new tokens that are decoded without the earlier ones; a character that is read before it is complete.
+def test_a_text_that_grows_is_the_text_of_its_tokens(made):
+    tokenizer = HFTokenizer(made(eos="</s>"))
+    text, ids = Growing(tokenizer), tokenizer.encode("a naïve 日本 text, 🙂 and more")
+    for n in range(1, len(ids) + 1):
+        assert text(ids[:n]) == tokenizer.decode(ids[:n])
+    assert text.context > len(ids) // 2                                   # else all tokens are decoded again

@@ -18,7 +18,7 @@ from llm.tasks import Problem, make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
 from llm.tasks.make import is_file, is_own, speaking_task
-from llm.tasks.names import task_names
+from llm.tasks.names import fingerprints, task_names
 from llm.tasks.pairs import PairTask
 from llm.tasks.strings import Copy, Reverse
 from llm.tasks.task import Task, longest_prompt
@@ -365,3 +365,16 @@ def test_a_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="--task broken_task:Mine: broken_task cannot be imported"):
         make_task("broken_task:Mine")
+
+
+# Turned red by: names with spaces, commas or wrappers whose files are passed over, or a file called like a task.
+@pytest.mark.parametrize(("task", "reward", "files"), [
+    ("mine.jsonl", "", 1), ("length,coef=0.5:mine.jsonl", "exact", 1), ("reverse", "my dir/r.py:f", 1),
+    ("mine.jsonl+2*other.jsonl", "exact,2*r.py:f", 3), ("vote:mine.jsonl", "r.py:f,my dir/r.py:f", 3),
+    ("reverse:length=3", "exact", 0)])
+def test_the_files_of_a_task_and_its_reward_are_found(task, reward, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my dir").mkdir()
+    for name in ("mine.jsonl", "other.jsonl", "r.py", "my dir/r.py", "reverse", "exact"):
+        (tmp_path / name).write_text(name)
+    assert len(fingerprints(task, reward)) == files
