@@ -135,7 +135,10 @@ class LearningConfig(LanguageConfig):
 
     prompts: Size = 32                   # different prompts per update; more: less noise, but slower
     samples: Size = 8                    # responses per prompt; the method compares them with each other
-    sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
+    sft_accuracy: Unit = 0.3             # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
+    warmup: Natural = 50                 # updates until lr is reached; with 10, one run of GRPO in 3 collapsed
+    anneal: bool = True                  # decay lr linearly to a tenth over the run
+    max_grad_norm: Positive = 1.0        # largest gradient norm; larger gradients are scaled down
 
     @property
     def responses(self) -> int:

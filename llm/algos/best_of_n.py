@@ -41,7 +41,7 @@ from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
-from spinup.runs.config import Count, Natural, Positive
+from spinup.runs.config import Count, Positive
 
 
 @dataclass(kw_only=True)
@@ -52,9 +52,6 @@ class Config(LearningConfig):
     epochs: Count = 1                # passes over the winners of an update
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
-    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # decay lr linearly to a tenth over the run
-    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     @property
     def responses(self) -> int:

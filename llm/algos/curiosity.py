@@ -58,7 +58,7 @@ from spinup.core.kl import k2
 from spinup.core.masked import aggregate, select
 from spinup.core.normaliser import Normaliser, ReturnScaler
 from spinup.core.optim import step_size
-from spinup.runs.config import Count, Natural, NonNegative, Positive, Share, Size, Widths
+from spinup.runs.config import Count, NonNegative, Positive, Share, Size, Widths
 
 
 @dataclass(kw_only=True)
@@ -77,9 +77,6 @@ class Config(GroupConfig):
     clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
     epochs: Count = 1                # passes over a batch, for the policy and for the predictor
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-2, large 1e-6
-    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # decay lr linearly to a tenth over the run
-    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
 
 def surprisal(logp: Tensor, mask: Tensor) -> Tensor:

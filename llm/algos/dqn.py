@@ -56,7 +56,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, masked_mean, select
 from spinup.core.optim import polyak, step_size
 from spinup.errors import UserError
-from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, Size, Unit
+from spinup.runs.config import Count, NonNegative, Positive, Range, Size, Unit
 
 Expectile = Annotated[float, Range(0.01, 0.99)]
 
@@ -77,9 +77,6 @@ class Config(LearningConfig):
     target_every: Count = 20         # gradient steps between updates of Q'; too few: Q diverges
     total_steps: Count = 2000        # updates; many passes over few responses overfit
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-5
-    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # decay lr linearly to a tenth over the run
-    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     # The values learn; the reference policy and the target network do not.
     MODELS: ClassVar[tuple[int, int]] = (1, 2)

@@ -39,7 +39,7 @@ from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
 from spinup.errors import UserError
-from spinup.runs.config import Count, Natural, Positive, Size, Unit
+from spinup.runs.config import Count, Positive, Size, Unit
 
 
 @dataclass(kw_only=True)
@@ -53,9 +53,6 @@ class Config(LearningConfig):
     turns: Literal["last", "all"] = "last"  # turns to imitate; all: also earlier turns
     total_steps: Count = 400         # updates; many passes over few responses overfit
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
-    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # decay lr linearly to a tenth over the run
-    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):
         super().__post_init__()

@@ -84,9 +84,6 @@ class Config(GroupConfig, EngineConfig):
     kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
     epochs: Count = 1                # passes over a batch; 1 pass and 1 minibatch: ratios are 1
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
-    warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
-    anneal: bool = True              # decay lr linearly to a tenth over the run
-    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     LENGTH: ClassVar[str] = "--overlong"
     ONLY_WITH: ClassVar[tuple] = (("tau_pos", "loss", ("gate",)), ("tau_neg", "loss", ("gate",)))

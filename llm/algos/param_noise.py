@@ -53,7 +53,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, select
 from spinup.core.optim import Latest, step_size
 from spinup.errors import UserError
-from spinup.runs.config import Count, Natural, Positive, Range, Size
+from spinup.runs.config import Count, Positive, Range, Size
 
 MEASURED = 8            # responses of each perturbed policy used to measure the distance
 POSITIONS = 512         # most tokens of these responses: each has logits over the whole vocabulary
@@ -74,9 +74,6 @@ class Config(GroupConfig):
     clip_high: Positive = 0.2        # upper clip limit of the ratio is 1 + clip_high
     epochs: Count = 1                # passes over a batch
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 3e-3, large 1e-6
-    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # decay lr linearly to a tenth over the run
-    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     # The policy learns; the reference policy, a copy of the weights and a perturbation do not.
     MODELS: ClassVar[tuple[int, int]] = (1, 3)

@@ -49,7 +49,7 @@ from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import step_size
 from spinup.core.returns import discounted
 from spinup.errors import UserError
-from spinup.runs.config import Natural, NonNegative, Positive, Range
+from spinup.runs.config import NonNegative, Positive, Range
 
 Decay = Annotated[float, Range(0.0, 0.999)]       # 1 would keep the mean of the first batch
 
@@ -61,9 +61,6 @@ class Config(EngineConfig):
     kl_coef: NonNegative = 0.0       # beta, the KL coefficient; .02 to .2 for a learned reward
     teacher: str = ""                # teacher of on-policy distillation; replaces rewards
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
-    warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
-    anneal: bool = True              # decay lr linearly to a tenth over the run
-    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     ONLY_WITH: ClassVar[tuple] = (("memory", "baseline", ("mean",)),)
 

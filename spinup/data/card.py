@@ -29,7 +29,8 @@ def card(data: Dataset) -> str:
               f"sha256    {about['sha256']}" if "sha256" in about else ""]
     if about["env_settings"]:
         lines.insert(1, "settings: " + ", ".join(f"{name} {value}" for name, value in about["env_settings"].items()))
-    return "\n".join(lines).rstrip()
+    text = "\n".join(lines).rstrip()
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)           # the file may be anybody's
 
 
 def spelled(x: np.ndarray) -> str:

@@ -96,8 +96,7 @@ class Grid:
         return sum(j.status == status for j in self.jobs)
 
     def start_unless_in_use(self, job: Job) -> None:
-        """Start the run, or wait while another process trains it: the runs of a grid that was killed go on without
-        it."""
+        """Start the run, or wait while another process trains it, such as a run of a grid that was killed."""
         if in_use(job.directory):
             if job.directory not in self.elsewhere:
                 self.elsewhere.add(job.directory)
