@@ -139,6 +139,6 @@ def note_total_steps(directory: Path, steps: int) -> None:
 def note_revision(directory: Path) -> None:
     """Add the revision of the code to those in the config.json of a run, unless it is the last one there."""
     begun, now = read_run(directory), git_revision()
-    earlier = begun.get("git")
-    if now is not None and (earlier or "").split(", ")[-1] != now:
+    earlier = begun.get("git") if isinstance(begun.get("git"), str) else ""
+    if now is not None and earlier.split(", ")[-1] != now:
         write_json(directory / "config.json", {**begun, "git": ", ".join(filter(None, (earlier, now)))})
