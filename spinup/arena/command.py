@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -107,8 +108,12 @@ def arena(entries: list[Path], *, game: str, games_each: int, batch: int, versio
 
             out.mkdir(parents=True, exist_ok=True)
             file = out / f"{game.replace('/', '_')}.json"
-            record = hold(make_game, players, games_each, batch, seed, file, console.print, after)
-        rows = write(record, players, game, out)
+            with FileLock(out / ".lock", timeout=0):
+                record = hold(make_game, players, games_each, batch, seed, file, console.print, after)
+                rows = write(record, players, game, out)
+    except Timeout:
+        raise UserError(f"another tournament is writing to --out {out}; wait until it ends, or choose another "
+                        "--out") from None
     except IsADirectoryError as error:
         raise UserError(f"{error.filename2} is a folder; remove it, or choose another --out") from None
     finally:

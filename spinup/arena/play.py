@@ -58,7 +58,7 @@ def choose(board: Board, console: Console) -> int | None:
         word = ask(console)
         if word in ("q", None):
             return None
-        if word.isdecimal() and int(word) in open_:
+        if word in map(str, open_):
             return int(word) - 1
         console.print(f"Type one of {' '.join(map(str, open_))}, or q to leave.")
 

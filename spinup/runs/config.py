@@ -195,8 +195,8 @@ def check_minibatches(cfg: Any) -> None:
         raise UserError(f"--minibatches {cfg.minibatches} does not divide a batch of --num-envs {cfg.num_envs} x "
                         f"--rollout-steps {cfg.rollout_steps} = {batch} steps; choose a divisor of {batch}")
     if batch == cfg.minibatches:
-        raise UserError("advantages cannot be normalised over minibatches of one step; choose --minibatches below "
-                        f"{batch}")
+        larger = f"--minibatches below {batch}" if batch > 1 else "a larger --rollout-steps or --num-envs"
+        raise UserError(f"advantages cannot be normalised over minibatches of one step; choose {larger}")
     if cfg.total_steps < batch:
         raise UserError(f"--total-steps {cfg.total_steps} is less than one batch of {batch} steps; choose at "
                         f"least {batch}, or a smaller --rollout-steps")

@@ -140,7 +140,7 @@ def find_run(directory: Path) -> Path:
         return file
     if (directory / "config.json").exists():
         return directory
-    runs = sorted(p.parent for p in directory.glob("**/config.json"))
+    runs = sorted(p.parent for p in directory.glob("**/config.json") if p.is_file())
     runs = [run for run in runs if b'"algorithm"' in (run / "config.json").read_bytes()] or runs       # not exports
     if len(runs) == 1:
         return runs[0]

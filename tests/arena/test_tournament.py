@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from scipy.stats import spearmanr
 
 from spinup.arena.command import arena, gather
@@ -357,3 +358,11 @@ def test_a_run_in_a_game_of_ones_own_is_no_players(cli, tmp_path, capsys):
     for command in ("arena", "play"):
         code, _, err = cli(command, str(tmp_path / "mine"))
         assert code == 2 and "Python object" in err and "spinup.load" in err
+
+
+# Turned red by: two tournaments that write the same files, so that the games of one are lost.
+def test_a_folder_belongs_to_one_tournament_at_a_time(cli, tmp_path):
+    (tmp_path / "arena").mkdir()
+    with FileLock(tmp_path / "arena/.lock"):
+        check_sentence(cli("arena", "--game", "tictactoe", "--games", "10"), "another tournament is writing to --out")
+    assert cli("arena", "--game", "tictactoe", "--games", "10").code == 0
