@@ -24,7 +24,7 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
     """Load the policy of a run or of a Hugging Face checkpoint: `load(folder).respond("abc>")`.
 
     For a run of `reward_model`, load the reward model: `load(folder)("abc>", "cba")`. Raise UserError if the folder
-    holds neither, or if it is damaged, if a reward model is not finished, or if there is no such device.
+    holds neither or is damaged, if a reward model is not finished, or if there is no such device.
     """
     if judges(directory):
         return load_reward_model(directory, device)

@@ -98,13 +98,18 @@ class Grid:
     def start_unless_in_use(self, job: Job) -> None:
         """Start the run, or wait while another process trains it, such as a run of a grid that was killed."""
         if in_use(job.directory):
-            if job.directory not in self.elsewhere:
-                self.elsewhere.add(job.directory)
-                self.say(f"{self.progress()}   {job.directory.name}   waiting for the process that trains it")
+            self.wait(job)
         elif job.directory in self.elsewhere and job.result().get("status") == "finished":
             self.finish(job)
         else:
             self.start(job)
+
+    def wait(self, job: Job) -> None:
+        """Leave the run to the process that trains it, and say so once."""
+        job.status = "waiting"
+        if job.directory not in self.elsewhere:
+            self.elsewhere.add(job.directory)
+            self.say(f"{self.progress()}   {job.directory.name}   waiting for the process that trains it")
 
     def start(self, job: Job) -> None:
         """Start the run, or resume it if its folder holds one."""
@@ -126,6 +131,8 @@ class Grid:
             self.finish(job)
         elif self.signals:
             self.end(job, "interrupted", "interrupted")
+        elif in_use(job.directory):                                       # another grid was faster
+            self.wait(job)
         else:
             self.end(job, "failed", f"failed: {lines[-1]}")
 

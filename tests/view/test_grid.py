@@ -153,6 +153,30 @@ def test_a_run_of_another_process_is_awaited(finishes, tmp_path, monkeypatch, ca
     assert read_json(job.directory / "result.json")["status"] == "finished"
 
 
+# Turned red by: two grids of the same runs, of which the slower one calls a run failed that the other one trains.
+def test_a_run_that_another_grid_begins_first_is_awaited(tmp_path, monkeypatch, capsys):
+    settings = {**SMALL, "total-steps": ["1_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
+    [job] = plan("ppo", settings)
+    other, say, start = FileLock(job.directory / ".lock"), Grid.say, Grid.start
+
+    def late(self, job):
+        start(self, job)
+        if not self.elsewhere:                                            # the process has not made its folder yet
+            job.directory.mkdir(parents=True)
+            write_json(job.directory / "config.json", described(job.flags))
+            other.acquire()
+
+    def let_go(self, text, style=""):
+        say(self, text, style)
+        if "waiting" in text:
+            other.release()
+    monkeypatch.setattr(Grid, "start", late)
+    monkeypatch.setattr(Grid, "say", let_go)
+    assert grid("ppo", settings, workers=1, check=check) == 0
+    assert "failed" not in capsys.readouterr().out
+    assert read_json(job.directory / "result.json")["status"] == "finished"
+
+
 # Turned red by: runs that train on, unseen, after an error of the grid itself.
 def test_an_error_of_the_grid_ends_its_runs(tmp_path, monkeypatch):
     told = []
