@@ -102,6 +102,9 @@ class Algorithm:
         """Import its module; `spinup.runs.plugin.load` checks it too."""
         try:
             return importlib.import_module(self.module)
+        except SystemExit as end:
+            raise UserError(f"the module {self.module} in {self.path} called sys.exit({end.code!r}) during its import; "
+                            "put this call under if __name__ == '__main__':") from end
         except Exception as error:
             error.add_note(f"raised during the import of {self.name}, the module {self.module} in {self.path}")
             raise

@@ -363,7 +363,7 @@ def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
             ("config.json", b'{"algorithm": "ppo", "config": {"seed": 1}}', "watch",
              "config.json is damaged (env is None); restore it"),
             ("config.json", b'{"algorithm": "ppo", "config": {"seed": 1}, "measure": 5}', "plot",
-             "config.json does not belong to a spinup run")):
+             "config.json has 5 for measure; restore it or train again")):
         path = tmp_path / RUN / file
         whole = path.read_bytes()
         path.write_bytes(content)

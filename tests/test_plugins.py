@@ -206,12 +206,31 @@ def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
     ("class Config(BaseConfig):", "class Config:", "Config must be a dataclass derived from spinup.runs.config.Base"),
     ("@dataclass(kw_only=True)\n", "", "Config must be a dataclass; write @dataclass(kw_only=True)"),
     ("Count = 8 ", "Count ", "the setting rollout_steps of Config must have a default"),
+    ("Count = 8 ", "Count = 8\n    help: Count = 9  # ", "the setting help of Config must have another name"),
     (", resume: str | Path | None = None)", ")", "there must be a function train(cfg, resume=None)"),
     ("def make_policy", "def make", "there must be a function make_policy(cfg, observation_space, action_space)")])
 def test_a_wrong_module_is_named_before_anything_is_made(cli, write, old, new, said):
     path = write(change=(old, new))
     done = cli("outside.my_a2c", *TINY, "--total-steps", "128")
     assert done.code == 2 and f"{path}: {said}" in done.err and not Path("runs").exists()
+
+
+# Turned red by: a module that ends the command without a word; a column of the run that a module overwrites; a mean
+# that is forgotten; a traceback for a policy that is not in the checkpoint.
+@pytest.mark.parametrize("old, new, said", [
+    ("@dataclass(kw_only=True)\n", "raise SystemExit(3)\n", "called sys.exit(3) during its import"),
+    ("run.log(", "run.log(steps=1, ", "run.log must not get steps, a column that every run writes itself"),
+    ("run.log(", "run.log(rewards=torch.zeros(3), ", "run.log must get one number for rewards, not [3]")])
+def test_what_a_module_does_wrong_is_one_sentence(cli, write, old, new, said):
+    write(change=(old, new))
+    done = cli("outside.my_a2c", *TINY, "--total-steps", "128")
+    assert done.code == 2 and said in done.err and "Traceback" not in done.err
+
+
+def test_a_checkpoint_without_a_policy_is_named(cli, write):
+    write(change=("run.keep(policy=policy", "run.keep(net=policy"))
+    assert cli("outside.my_a2c", *TINY, "--total-steps", "128", "--exp-name", "x").code == 0
+    assert "has no part called policy; in the function train of outside.my_a2c" in cli("eval", "runs/x/x_s1").err
 
 
 # Turned red by: a help that needs the comment of each setting.

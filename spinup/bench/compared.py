@@ -10,7 +10,7 @@ import numpy as np
 from spinup.bench.suite import measured, suites
 from spinup.errors import UserError
 from spinup.registry import FAMILIES, algorithms, find
-from spinup.runs.curve import Curves
+from spinup.runs.curve import Curves, subject_of
 from spinup.runs.display import short
 from spinup.runs.records import read_result, read_run
 from spinup.runs.resuming import HOW
@@ -90,7 +90,7 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
     curves = [run for run in curves if run.directory.name not in starts]
     folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
     folders = {folder for folder in folders if folder.name not in starts}
-    failed = [read_run(folder) for folder in sorted(folders) if read_result(folder).get("status") == "failed"]
+    failed = {folder: read_run(folder) for folder in sorted(folders) if read_result(folder).get("status") == "failed"}
     for run in curves:
         result = read_result(run.directory)
         if result.get("status") == "finished" and isinstance(result.get(run.measure), int | float):
@@ -100,7 +100,7 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
                 found[key] = one
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
-    names = [f"{run['algorithm']} in {run['config'].get('env') or run['config']['task']}" for run in failed]
+    names = [f"{run['algorithm']} in {subject_of(folder, run['config'])}" for folder, run in failed.items()]
     return [*found.values()], names, len(folders) - len(found) - len(failed)
 
 

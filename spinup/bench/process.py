@@ -18,13 +18,14 @@ from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 from spinup.machine import git_revision
 from spinup.runs.files import read_json, write_json
+from spinup.view.process import SAFE
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def spinup(*arguments: str) -> str:
     """Run `spinup ARGUMENTS` and return its output. UserError with the end of its error output if it fails."""
-    done = subprocess.run([sys.executable, "-m", "spinup", *arguments], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *SAFE, "-m", "spinup", *arguments], capture_output=True, text=True)
     if done.returncode:
         words = done.stderr.strip().splitlines() or ["it printed nothing"]
         raise UserError(f"`spinup {shlex.join(arguments)}` failed: {words[-1]}")
@@ -113,8 +114,9 @@ def child(module: str, *arguments: Any, environment: dict[str, str] | None = Non
     words = [a if isinstance(a, str) else json.dumps(a) for a in arguments]
     with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
         cold = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor"))}                  # otherwise only one compiles
-        done = subprocess.run([sys.executable, "-m", module, folder, *words], capture_output=True, encoding="utf-8",
-                              env={**os.environ, "PYTHONIOENCODING": "utf-8", **cold, **(environment or {})})
+        done = subprocess.run(
+            [sys.executable, *SAFE, "-m", module, folder, *words], capture_output=True, encoding="utf-8",
+            env={**os.environ, "PYTHONIOENCODING": "utf-8", **cold, **(environment or {})})
     if done.returncode == 2 and done.stderr.strip():
         raise UserError(done.stderr.strip().splitlines()[-1].removeprefix("spinup: "))
     if done.returncode:

@@ -30,6 +30,7 @@ from spinup.bench.pictures import FEWER
 from spinup.bench.process import check_out
 from spinup.errors import UserError
 from spinup.runs.display import duration, number, short
+from spinup.runs.files import check_pair
 from spinup.view.again import command
 from spinup.view.statistics import ENOUGH, interval, range_of
 
@@ -46,7 +47,7 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
     if out.suffix not in (".html", ".md"):
         raise UserError(f"--out {out} cannot be written; give a name that ends in .html or .md, in a writable folder")
     check_pictures(out)
-    for file in (out.with_suffix(".html"), out.with_suffix(".md")):
+    for file in check_pair(out, (".html", ".md")):
         check_out(file)
     runs, failed, others = read(directories)
     groups = grouped(runs)
@@ -221,6 +222,6 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     versions: dict[str, set[str]] = {}
     for run in runs:
         for package, version in run.about.get("versions", {}).items():
-            versions.setdefault(package, set()).add(version)
+            versions.setdefault(package, set()).add(f"{version}")
     page.text("Versions: " + "; ".join(f"{package} {', '.join(sorted(found))}" for package, found in versions.items())
               + ".")

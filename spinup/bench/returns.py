@@ -145,13 +145,13 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: l
     """Train and evaluate one seed."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
-        spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
+        spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, f"--log-dir={log_dir}", "--quiet",
                *flags)
     elif not finished(folder):
-        spinup("resume", str(folder))
+        spinup("resume", str(folder.absolute()))
     done, progress = read_result(folder), read_progress(folder)
     if read_evaluation(folder) is None:
-        write_evaluation(folder, spinup("eval", str(folder), "--json"))
+        write_evaluation(folder, spinup("eval", str(folder.absolute()), "--json"))
     evaluation = read_evaluation(folder)
     if not {"mean", "returns"} <= evaluation.keys():
         raise UserError(f"{folder / EVALUATION} is not the evaluation of a run; delete it, and type the same command")

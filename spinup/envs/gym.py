@@ -2,7 +2,6 @@
 
 The copies do not run in parallel: for up to 32 copies of CartPole or HalfCheetah, several processes were always slower.
 """
-import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from spinup.envs.spaces import describe, fits, observation_view, shorter, to_native
+from spinup.envs.spaces import describe, fits, observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
-from spinup.envs.trouble import LARGEST, check_finite, check_space, failed, finite, name_of, place
+from spinup.envs.trouble import check_finite, check_space, failed, finite, name_of, one_number, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -149,19 +148,3 @@ def true_or_false(end: Any, name: str) -> bool:
     if isinstance(end, bool | np.bool_) or np.size(end) == 1 and np.isin(end, (0, 1)).all():
         return bool(end)
     raise UserError(f"the environment returned {end!r} for {name}; it must be True or False")
-
-
-def one_number(reward: Any) -> float:
-    """Convert a reward, a number or an array with one element, to a float. UserError for anything else."""
-    try:
-        if isinstance(reward, str | bytes):                               # float() would parse it
-            raise ValueError
-        number = float(reward)
-        if abs(number) > LARGEST and math.isfinite(number):               # others are reported with the step
-            raise UserError(f"the environment returned a reward of {reward!r}, but float32 holds at most {LARGEST}; "
-                            "divide the rewards")
-        return number
-    except (TypeError, ValueError, OverflowError):
-        if isinstance(reward, np.ndarray) and reward.size == 1:
-            return reward.item()
-        raise UserError(f"the environment returned a reward of {shorter(reward)}; it must be one number") from None

@@ -32,7 +32,9 @@ def find_id(env: str) -> str:
         return find_envpool_id(env)
     if own := [i for i in OURS if env in (i, i.rpartition("-v")[0])]:     # they need no other package
         return own[-1]
-    package, _, name = env.rpartition(":")
+    package, colon, name = env.rpartition(":")
+    if colon and not package:
+        raise UserError(f"{env!r} names no module before the colon; write MODULE{env}, or {name} alone")
     plug_in(name)
     if package:
         try:

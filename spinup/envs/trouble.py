@@ -1,4 +1,5 @@
 """Messages for faults in an environment: its name, the place, and the last action."""
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import Env, Space
 
+from spinup.envs.spaces import shorter
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
 
 LARGEST = 3e38          # largest reward in float32
@@ -95,3 +97,19 @@ def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, a
         raise UserError(f"{name} returned an observation with {value} at index {k} of {obs[i].size}, {where}; make it "
                         "return finite numbers")
     raise UserError(f"{name} returned a reward of {reward[i]}, {where}; make it return finite numbers")
+
+
+def one_number(value: Any, name: str = "reward") -> float:
+    """Convert a reward or a cost, a number or an array with one element, to a float. UserError for anything else."""
+    try:
+        if isinstance(value, str | bytes):                                # float() would parse it
+            raise ValueError
+        number = float(value)
+        if abs(number) > LARGEST and math.isfinite(number):               # others are reported with the step
+            raise UserError(f"the environment returned a {name} of {value!r}, but float32 holds at most {LARGEST}; "
+                            f"divide the {name}s")
+        return number
+    except (TypeError, ValueError, OverflowError):
+        if isinstance(value, np.ndarray) and value.size == 1:
+            return value.item()
+        raise UserError(f"the environment returned a {name} of {shorter(value)}; it must be one number") from None

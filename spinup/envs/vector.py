@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space
 
+from spinup.envs.trouble import one_number
 from spinup.errors import UserError
 
 
@@ -165,11 +166,16 @@ class VectorEnv:
         return result.reward, result.terminated | result.truncated
 
     def _cost(self, infos: Sequence[dict]) -> np.ndarray | None:
-        """Costs `[N]` that Gymnasium's infos report as "cost", 0 where one is missing; None before the first cost."""
+        """Costs `[N]` that Gymnasium's infos report as "cost", 0 where one is missing; None before the first cost.
+        UserError if one is not a finite number."""
         if not self.reports_cost and not any("cost" in info for info in infos):
             return None
         self.reports_cost = True
-        return np.array([info.get("cost", 0) for info in infos], np.float32)
+        costs = np.array([one_number(info.get("cost", 0), "cost") for info in infos], np.float32)
+        if not np.isfinite(costs).all():
+            raise UserError(f"the environment reported the costs {costs.tolist()} in its copies; make each "
+                            "info['cost'] a finite number")
+        return costs
 
     def _save(self) -> Any:
         raise NotImplementedError

@@ -21,7 +21,7 @@ import torch
 
 from spinup.errors import UserError
 from spinup.runs.display import quoted
-from spinup.runs.files import write_whole
+from spinup.runs.files import TEMPORARY, read_json, write_whole
 from spinup.runs.tensors import NAMES, map_tensors, write_tensors
 from spinup.runs.values import FAULTS, room_for
 
@@ -73,10 +73,13 @@ def large_tensors(part: Any) -> dict[str, torch.Tensor]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Delete the files of tensors beside a checkpoint that it does not name. A process that was killed may have left
-    them. Delete nothing if the checkpoint cannot be read."""
-    found = [file for file in path.parent.glob("*.safetensors*")
-             if FILE.fullmatch(file.name.removeprefix(".").removesuffix(".tmp"))]
+    """Delete incomplete files of a checkpoint, and the files of tensors beside it that it does not name. A process that
+    was killed may have left them. Delete no file of tensors if the checkpoint cannot be read."""
+    for file in path.parent.glob(".*.tmp"):
+        if (found := TEMPORARY.fullmatch(file.name)) and (found[1] == path.name or FILE.fullmatch(found[1])):
+            with suppress(OSError):
+                file.unlink()
+    found = [file for file in path.parent.glob("*.safetensors") if FILE.fullmatch(file.name)]
     if not found:
         return
     with suppress(UserError, OSError, *FAULTS):
@@ -135,7 +138,8 @@ def read_checkpoint(path: Path) -> Any:
         with room_for(path), warnings.catch_warnings(action="ignore"):    # a UserError below replaces torch's warnings
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        if (path.parent / "result.json").exists():
+        result = path.parent / "result.json"
+        if result.exists() and read_json(result).get("status") == "finished":
             raise UserError(f"{path.parent} is finished, but its {path.name} is missing; restore the file, or train "
                             "again under another --exp-name") from None
         raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {quoted(str(path.parent))}` starts it "

@@ -76,18 +76,24 @@ class Curves:
 def read_curves(directory: Path) -> Curves:
     """Read the run in `directory`. UserError if it is not a run."""
     data, progress = read_run(directory), read_progress(directory)
-    subject = data["config"].get("env") or data["config"].get("task")
-    if subject is None or "seed" not in data["config"]:
-        raise UserError(f"{directory}/config.json lacks {'env' if subject is None else 'seed'}; restore it")
-    if not isinstance(data["config"]["seed"], int):
-        raise UserError(f"{directory}/config.json has the seed {data['config']['seed']!r}, which is no whole number; "
-                        "restore it")
-    if not isinstance(subject, str):                                      # a Python function or object by name
-        subject = subject.get("callable", "object") if isinstance(subject, dict) else "list of prompts"
+    subject = subject_of(directory, data["config"])
+    if "seed" not in data["config"]:
+        raise UserError(f"{directory}/config.json lacks seed; restore it")
     older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"
     unit = "updates" if data["algorithm"].startswith("llm ") else data.get("unit", "environment steps")
     return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older),
                   unit)
+
+
+def subject_of(directory: Path, settings: dict[str, Any]) -> str:
+    """Return the environment or task in the settings of the run in `directory`; a Python function or object by its
+    name. UserError if they lack it."""
+    subject = settings.get("env") or settings.get("task")
+    if subject is None:
+        raise UserError(f"{directory}/config.json lacks env; restore it")
+    if isinstance(subject, dict):
+        return str(subject.get("callable", "object"))
+    return subject if isinstance(subject, str) else "list of prompts"
 
 
 def draw_curve(directory: Path) -> Path | None:

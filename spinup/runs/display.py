@@ -64,7 +64,9 @@ def kind_of(sentence: str) -> str:
 
 
 def quoted(folder: str) -> str:
-    """Quote a folder for the shell if it contains a space or another special character."""
+    """Quote a folder for the shell if it contains a space or another special character. A leading dash gets ./ in
+    front, because it would begin a flag."""
+    folder = f"./{folder}" if folder.startswith("-") else folder
     safe = r"\w./:+@%,=\-\udc80-\udcff" + (r"\\" if os.name != "posix" else "")         # surrogates: accents in ASCII
     if re.fullmatch(f"[{safe}]*", folder):
         return folder

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ from spinup.errors import EnvironmentFailure, UserError, unreadable
 
 # Errors of the disk, not of the program: full, over quota, read-only, no permission, file too large, unreadable.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
+
+TEMPORARY = re.compile(r"\.(.+)\.\d+-\d+\.tmp")                         # an incomplete file, and its final name
 
 
 def disk_error(error: BaseException | None) -> OSError | None:
@@ -51,7 +54,7 @@ def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
 
     data: the bytes, or a function that writes into the file that it is given.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")      # each writer's own
     try:
         with open(temporary, "wb") as file:
             data(file) if callable(data) else file.write(data)
@@ -80,6 +83,16 @@ def _replace(temporary: Path, path: Path) -> None:
             if not left:
                 raise
             time.sleep(0.1)
+
+
+def check_pair(named: Path, kinds: tuple[str, str]) -> tuple[Path, Path]:
+    """Return the two files that a command writes for the one that the user has named, such as a PNG and an SVG file.
+    UserError if only the other one exists: the user does not expect that it is overwritten."""
+    first, second = (named.with_suffix(kind) for kind in kinds)
+    other = second if named == first else first
+    if other.exists() and not named.exists():
+        raise UserError(f"--out {named} would also overwrite {other}; give another name, or move {other}")
+    return first, second
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

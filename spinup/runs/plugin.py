@@ -13,6 +13,7 @@ from spinup.runs.convert import checked
 BASES = {"": "spinup.runs.config.BaseConfig", "llm": "llm.config.LanguageConfig"}
 FUNCTIONS = {"": {"train": "cfg, resume=None", "make_policy": "cfg, observation_space, action_space"},
              "llm": {"train": "cfg, resume=None"}}
+WORDS = ("config", "help", "preset")                                      # flags that are not settings
 
 
 def load(algorithm: Algorithm) -> ModuleType:
@@ -33,6 +34,9 @@ def check(algorithm: Algorithm, module: ModuleType) -> None:
         raise UserError(f"{path}: Config must be a dataclass; write @dataclass(kw_only=True) above it")
     hints = types_of(config)
     for name in hints:
+        if name in WORDS:
+            raise UserError(f"{path}: the setting {name} of Config must have another name: --{name} is a flag of every "
+                            "command")
         if not hasattr(config, name):
             raise UserError(f"{path}: the setting {name} of Config must have a default, as in {name}: Count = 16")
     for name, arguments in FUNCTIONS[algorithm.family].items():

@@ -22,6 +22,9 @@ from spinup.runs.presets import up_to_date
 from spinup.runs.shelf import read_about
 from spinup.runs.trust import check_modules
 
+KINDS = {"measure": str, "unit": str, "versions": dict, "git": str | None, "start": str | None}      # of config.json
+NUMBERS = dict.fromkeys(("seed", "total_steps", "num_envs"), int)        # of the settings in it
+
 
 def read_result(directory: Path) -> dict[str, Any]:
     """Read the result.json of a run; {} if the run has never ended. UserError if the file is damaged."""
@@ -53,7 +56,7 @@ def is_result(data: Any) -> bool:
     if not isinstance(measure, str) or measure not in data:
         return False
     value = data[measure]                                                 # None: no episode ended
-    return is_number(data.get("seconds")) and is_number(data.get("steps_per_second")) and (
+    return data["steps"] > 0 and is_number(data.get("seconds")) and is_number(data.get("steps_per_second")) and (
         value is None or is_number(value))
 
 
@@ -122,9 +125,14 @@ def read_run(directory: Path) -> dict[str, Any]:
     of a run."""
     data = read_about(directory) if directory.suffix == ".safetensors" else read_json(directory / "config.json")
     if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
-            data.get("config"), dict) or not isinstance(data.get("measure", ""), str):
+            data.get("config"), dict):
         raise UserError(f"{describe(directory)}/config.json does not belong to a spinup run; give the folder of a run, "
                         "such as runs/NAME/NAME_s1")
+    for entries, kinds in ((data, KINDS), (data["config"], NUMBERS)):
+        for name in entries.keys() & kinds:
+            if not isinstance(entries[name], kinds[name]):
+                raise UserError(f"{describe(directory)}/config.json has {entries[name]!r} for {name}; restore it or "
+                                "train again")
     check_modules(directory, data["config"])
     return data
 

@@ -49,6 +49,9 @@ def policy_state(directory: Path) -> tuple[str, Any]:
     of a file on the shelf. UserError if they are missing or damaged."""
     if directory.suffix != ".safetensors":
         state = load_checkpoint(directory / "checkpoint.pt", "policy")
+        if "policy" not in state["parts"]:
+            raise UserError(f"the checkpoint of {directory} has no part called policy; in the function train of "
+                            f"{state['algorithm']}, write run.keep(policy=...), and train again")
         return state["algorithm"], state["parts"]["policy"]
     with reading(str(directory), ADVICE):
         return read_about(directory)["algorithm"], in_memory(bytearray(directory.read_bytes()))

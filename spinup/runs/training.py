@@ -26,7 +26,7 @@ from spinup.runs.records import config_to_json
 from spinup.runs.resuming import state_to_resume
 from spinup.runs.threads import limited
 from spinup.runs.trust import check_modules
-from spinup.runs.values import FAULTS, diverged, finite, restore, weights
+from spinup.runs.values import FAULTS, diagnostics, diverged, finite, restore, weights
 from spinup.runs.workers import Workers, nested
 from spinup.signals import Interruption
 
@@ -219,7 +219,7 @@ class Training(Hooks):
 
     def log(self, **values: float | Tensor) -> None:
         """Give diagnostics for the row that follows this update."""
-        self.logged = {k: float(v) for k, v in values.items()}
+        self.logged = diagnostics(values)
 
     def check_finite(self, **tensors: Tensor) -> None:
         """Raise NonFiniteError for the first tensor `[...]` with a NaN or infinite value. Pass tensors in the order of

@@ -11,6 +11,8 @@ from spinup.errors import UserError, out_of_memory
 
 # Errors that code raises for a value with another type, structure or size than the one that was written.
 FAULTS = (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RuntimeError)
+# Columns of `progress.csv` that every run writes itself.
+OWN = {"epoch", "steps", "wall_seconds", "steps_per_second"}
 
 
 @contextmanager
@@ -50,6 +52,21 @@ def load_weights(module: nn.Module, state: Any) -> None:
         if own.is_floating_point() and not finite(state[name]):
             raise ValueError(f"{name} is not finite")
     module.load_state_dict(state)
+
+
+def diagnostics(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of diagnostics as floats. UserError for a name that the run itself writes, or a value that is
+    not one number."""
+    if taken := OWN & values.keys():
+        raise UserError(f"run.log must not get {min(taken)}, a column that every run writes itself; choose another "
+                        "name")
+    for name, value in values.items():
+        try:
+            float(value)
+        except (TypeError, ValueError, RuntimeError):
+            shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"run.log must get one number for {name}, not {shape}; log its mean, for example") from None
+    return {name: float(value) for name, value in values.items()}
 
 
 def finite(x: Tensor) -> bool:

@@ -80,7 +80,7 @@ class Grid:
                 for job in self.jobs:
                     if job.status == "running":
                         self.look_at(job)
-                    elif job.status == "waiting" and not self.signals and self.count("running") < self.workers:
+                    elif job.status == "waiting" and not self.signals and self.busy() < self.workers:
                         self.start_unless_in_use(job)
                 if live is not None:
                     live.update(self.bar(), refresh=True)
@@ -94,6 +94,11 @@ class Grid:
     def count(self, status: str) -> int:
         """Number of runs with that status."""
         return sum(j.status == status for j in self.jobs)
+
+    def busy(self) -> int:
+        """Number of runs that train now: those of this grid, and those that it waits for."""
+        awaited = [j.directory for j in self.jobs if j.status == "waiting" and j.directory in self.elsewhere]
+        return self.count("running") + sum(map(in_use, awaited))
 
     def start_unless_in_use(self, job: Job) -> None:
         """Start the run, or wait while another process trains it, such as a run of a grid that was killed."""

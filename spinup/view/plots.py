@@ -9,7 +9,7 @@ import numpy as np
 
 from spinup.errors import UserError, nearest
 from spinup.runs.curve import COLOURS, LINES, STYLE, Curves, figure, finish, line, read_curves, render
-from spinup.runs.files import write_whole
+from spinup.runs.files import check_pair, write_whole
 from spinup.view.statistics import ENOUGH, interval, mean_interval, range_of
 
 if TYPE_CHECKING:                                            # imported only for drawing, because it takes 0.3 s
@@ -110,6 +110,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     out = Path(directories[0]) / "plot.png" if out is None else Path(out)
     if not out.name or out.suffix not in ("", ".png", ".svg") or not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written; give a name that ends in .png or .svg, in a writable folder")
+    paths = check_pair(out if out.suffix else out.with_suffix(".png"), (".png", ".svg"))
     panels = grouped(runs, group, value)
     labels = sorted({label for groups in panels.values() for label in groups})
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
@@ -134,13 +135,12 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
             axes.set(title=env, ylabel=name)
             finish(axes, unit if x == "step" else xlabel, empty=not axes.lines,
                     title="bands: 95 % confidence interval, n runs" if banded else None)
-        paths = [out.with_suffix(".png"), out.with_suffix(".svg")]
         try:
             for path in paths:
                 write_whole(path, render(picture, path.suffix[1:]))
         except OSError as error:
             raise UserError(f"{path} cannot be written ({error.strerror.lower()}); choose another --out") from None
-    return paths
+    return [*paths]
 
 
 def summary(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[dict[str, Any]]:

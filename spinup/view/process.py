@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spinup.runs.config import RunConfig
@@ -15,6 +16,7 @@ from spinup.runs.config import RunConfig
 FORKED = sys.platform.startswith("linux")
 PRELOADED = ["spinup.view.own_group", "torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg",
              "gymnasium", "spinup.cli", "spinup.family", "spinup.runs.flags", "spinup.runs.public", "spinup.runs.curve"]
+SAFE = ["-P"]           # Python then ignores modules of the working folder, such as a user's queue.py
 LOST = 255              # exit code if the process that forked a run has ended; the run may go on
 
 
@@ -23,20 +25,21 @@ class Process:
     `directory`."""
 
     def __init__(self, words: list[str], directory: Path, config: RunConfig):
-        words = ["resume", str(directory)] if (directory / "config.json").exists() else words
+        words = ["resume", str(directory.absolute())] if (directory / "config.json").exists() else words
         # A file, because a pipe that nobody reads fills up.
         self.stderr = tempfile.NamedTemporaryFile("w+", encoding="utf-8", errors="replace")     # noqa: SIM115
         if FORKED:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(PRELOADED)
             self.process = context.Process(target=spinup, args=(words, self.stderr.name))
-            self.process.start()
+            with safe_path():                                             # for the process that forks all runs
+                self.process.start()
         else:
             # In its own process group: otherwise Ctrl-C in a terminal would reach the run twice, and the second one
             # stops a run unsaved. Windows cannot send Ctrl-C to another group; there the console signals both
             # processes, once.
             own_group = {} if sys.platform == "win32" else {"process_group": 0}
-            self.process = subprocess.Popen([sys.executable, "-m", "spinup", *words], stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([sys.executable, *SAFE, "-m", "spinup", *words], stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=self.stderr, **own_group)
 
     def poll(self) -> int | None:
@@ -54,6 +57,20 @@ class Process:
         self.stderr.seek(0)
         with self.stderr:
             return self.stderr.read()
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """A context in which new processes of Python start as with `SAFE`."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def spinup(words: list[str], errors: str) -> None:

@@ -1,5 +1,6 @@
 """Recording of offline datasets: episodes of trained or random policies, or a run's saved replay buffer."""
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.machine import free_memory
 from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.display import tell_progress
 from spinup.runs.episodes import check_ends, check_fits
 from spinup.runs.files import write_whole
 from spinup.runs.folders import check_writable, describe, find_run, lock
@@ -29,6 +31,7 @@ from spinup.runs.values import reading
 
 RECORDED = 2_000_000    # added to the seed: training and evaluation use other episodes
 REPLAY, RANDOM = "replay:", "random:"
+ROW = 1000              # bytes of Python objects for each step of an episode
 
 
 def record(sources: list[str], out: Path, *, steps: int, noise: list[float], stochastic: bool, seed: int,
@@ -56,9 +59,14 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     try:
         action_distribution(envs.action_space, "record")                  # raises an error if unsupported
         envs.reset()
+        rollouts = sum(1 if source.startswith(RANDOM) else len(noise) for source in sources
+                       if not source.startswith(REPLAY))
+        check_memory(rollouts * steps, envs)
+        tell, done = tell_progress(f"recording {rollouts * steps:,} steps", rollouts * steps, rollouts > 0), count(1)
         parts, said = [], []
         for source in sources:
-            for data, words in recorded(source, env, envs, steps, noise, stochastic, rng, load):
+            for data, words in recorded(source, env, envs, steps, noise, stochastic, rng, load,
+                                        lambda: tell(next(done))):
                 parts.append(data)
                 said.append({"source": source, "actions": words, "steps": len(data),
                              "episodes": len(data.returns()), "mean_return": float(data.returns().mean())})
@@ -74,6 +82,15 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
         raise UserError(f"another process has just written --out {out}; choose another file, and record again")
     write_whole(out, whole.write)
     return card(load_dataset(out))
+
+
+def check_memory(steps: int, envs: VectorEnv) -> None:
+    """UserError if the memory is too small for that many steps in `envs`."""
+    numbers = 2 * envs.obs[0].nbytes + 4 * max(1, flatdim(envs.action_space))              # of one step
+    need = steps * (3 * numbers + ROW)                                    # as rows, as a part and in the dataset
+    if need > (free := free_memory()):
+        raise UserError(f"{steps:,} steps need {need / 1e9:,.1f} GB of memory, and {free / 1e9:.1f} GB are free; "
+                        "choose fewer --steps")
 
 
 def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
@@ -109,10 +126,12 @@ def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[float], stochastic: bool,
-             rng: np.random.Generator, load: Callable[[Path], Policy]) -> list[tuple[Dataset, str]]:
-    """Return the parts of a dataset that one source gives, each with the origin of its actions in words."""
+             rng: np.random.Generator, load: Callable[[Path], Policy],
+             stepped: Callable[[], None]) -> list[tuple[Dataset, str]]:
+    """Return the parts of a dataset that one source gives, each with the origin of its actions in words. Call
+    `stepped` after every step."""
     if source.startswith(RANDOM):
-        return [(rollout(None, envs, steps, 1.0, stochastic, rng), "uniform random actions")]
+        return [(rollout(None, envs, steps, 1.0, stochastic, rng, stepped), "uniform random actions")]
     given = Path(source.removeprefix(REPLAY))
     directory, policy = find_run(given), load(given)
     check_fits(policy, envs.observation_space, envs.action_space, env)
@@ -120,13 +139,13 @@ def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[flo
     if source.startswith(REPLAY):
         return [(from_replay(directory, policy, envs), f"replay buffer of {name}")]
     policy.rng, kind = rng, "sampled" if stochastic else "most likely"
-    return [(rollout(policy, envs, steps, share, stochastic, rng),
+    return [(rollout(policy, envs, steps, share, stochastic, rng, stepped),
              f"{kind} actions of {name}" + (f", {share:.0%} replaced by random ones" if share else ""))
             for share in noise]
 
 
 def rollout(policy: Policy | None, envs: VectorEnv, steps: int, share: float, stochastic: bool,
-            rng: np.random.Generator) -> Dataset:
+            rng: np.random.Generator, stepped: Callable[[], None]) -> Dataset:
     """Play whole episodes in one environment copy until there are at least `steps` transitions. `envs` is at the start
     of an episode.
 
@@ -144,6 +163,7 @@ def rollout(policy: Policy | None, envs: VectorEnv, steps: int, share: float, st
         for name, value in (("obs", obs), ("actions", action.reshape(1, *shape)), ("rewards", step.reward),
                             ("next_obs", following), ("terminated", step.terminated), ("truncated", step.truncated)):
             rows[name].append(np.array(value[0]))                         # a copy: environments reuse their arrays
+        stepped()
         obs = step.obs
         check_ends(envs.episode_length.max(), "this environment")
     return packed({name: np.stack(values) for name, values in rows.items()})

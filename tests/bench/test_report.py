@@ -150,7 +150,13 @@ def test_an_evaluation_is_of_the_final_policy(trained, tmp_path):
     ("result.json", '{"status": "finished", "steps": 1}', "is not the result of a spinup run; delete it"),
     ("result.json", '{"status": "finished", "steps": 1, "seconds": 1, "steps_per_second": 1}',
      "is not the result of a spinup run; delete it"),
-    ("config.json", '{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": "x"}}', "has the seed 'x'")])
+    ("config.json", '{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": "x"}}', "has 'x' for seed"),
+    ("config.json", '{"algorithm": "ppo", "config": {"seed": 1, "env": "x", "num_envs": "4"}}', "has '4' for num_envs"),
+    ("config.json", '{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": 1}, "start": 5}', "has 5 for start"),
+    ("config.json", '{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": 1}, "versions": []}',
+     r"has \[\] for versions"),
+    ("result.json", '{"status": "finished", "steps": 0, "seconds": 1, "steps_per_second": 1, "measure": "x", "x": 1}',
+     "is not the result of a spinup run; delete it")])
 def test_a_damaged_file_is_named(file, content, message, trained, tmp_path):
     (trained("ppo", "CartPole-v1", 1, 100.0, 50.0) / file).write_text(content)
     with pytest.raises(UserError, match=message):
@@ -165,7 +171,11 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is(trained, tm
     for name, message in (("a.html", "cannot be written"), ("b.md", "needs a folder .*b_pictures, which is a file")):
         with pytest.raises(UserError, match=message):
             report([tmp_path], tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b_pictures", "ppo_CartPole-v1"]
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(UserError, match="notes.html would also overwrite .*notes.md; give another name, or move"):
+        report([tmp_path], tmp_path / "notes.html")
+    assert (tmp_path / "notes.md").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b_pictures", "notes.md", "ppo_CartPole-v1"]
 
 
 # Turned red by: the SFT run before a run of a language model, shown as a method of its own.

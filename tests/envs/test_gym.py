@@ -215,6 +215,18 @@ def test_costs_are_counted_beside_returns():
     assert env.finished_costs == [0.0, 40.0]
 
 
+# Turned red by: a traceback of numpy; a NaN that becomes the cost of an episode.
+@pytest.mark.parametrize("cost, words", [
+    ("low", "a cost of 'low'; it must be one number"), ([1.0, 2.0], "a cost of \\[1.0, 2.0\\]; it must be one number"),
+    (np.nan, "the costs \\[nan\\] in its copies"), (1e300, "a cost of 1e\\+300, but float32 holds at most 3e\\+38")])
+def test_a_cost_is_one_finite_number(cost, words, monkeypatch):
+    env, step = unsafe(1), Unsafe.step
+    monkeypatch.setattr(Unsafe, "step", lambda self, action: (*step(self, action)[:4], {"cost": cost}))
+    env.reset()
+    with pytest.raises(UserError, match=words):
+        env.step(np.zeros(1, np.int64))
+
+
 # Turned red by: the cost of an open or of a finished episode not saved; whether costs are reported not saved.
 def test_costs_are_saved():
     env, fresh = unsafe(), unsafe()

@@ -153,6 +153,30 @@ def test_a_run_of_another_process_is_awaited(finishes, tmp_path, monkeypatch, ca
     assert read_json(job.directory / "result.json")["status"] == "finished"
 
 
+# Turned red by: runs that are awaited and do not count towards --workers; a folder of the user's that has one of
+# Python's names for a module; a dash that begins a flag.
+def test_awaited_runs_count_as_workers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queue.py").write_text("raise SystemExit('this is not the queue that you want')")
+    settings = {**SMALL, "total-steps": ["128"], "log-dir": ["-runs"], "exp-name": ["x"], "seed": ["1", "2"]}
+    job, _ = plan("ppo", settings)
+    job.directory.mkdir(parents=True)
+    write_json(job.directory / "config.json", described(job.flags))
+    other, start, began, checks = FileLock(job.directory / ".lock"), Grid.start, [], []
+    other.acquire()
+
+    def busy(self):
+        checks.append(len(began))
+        if len(checks) == 5:                                              # seed 2 could have begun four times
+            other.release()
+        return count(self)
+    count = Grid.busy
+    monkeypatch.setattr(Grid, "busy", busy)
+    monkeypatch.setattr(Grid, "start", lambda self, job: (began.append(job.seed), start(self, job)))
+    assert grid("ppo", settings, workers=1, check=check) == 0, capsys.readouterr().out
+    assert sorted(began) == [1, 2] and not any(checks[:5])
+
+
 # Turned red by: two grids of the same runs, of which the slower one calls a run failed that the other one trains.
 def test_a_run_that_another_grid_begins_first_is_awaited(tmp_path, monkeypatch, capsys):
     settings = {**SMALL, "total-steps": ["1_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}

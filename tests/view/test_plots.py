@@ -288,9 +288,11 @@ def test_summary_compares_at_the_step_that_all_have_reached(tmp_path):
     ({"x": "epoch"}, "--x must be step or time"),
     ({"smooth": 0}, "--smooth must be at least 1"),
     ({"out": "a.pdf"}, "ends in .png or .svg"),
-    ({"out": "missing/a.png"}, "ends in .png or .svg")])
+    ({"out": "missing/a.png"}, "ends in .png or .svg"), ({"out": "a/mine.png"}, "would also overwrite"),
+    ({"out": "a/mine"}, "would also overwrite")])
 def test_mistakes_are_answered_with_what_to_type(tmp_path, given, sentence):
     write_run(tmp_path / "a" / "a_s1", [1.0])
+    (tmp_path / "a" / "mine.svg").write_text("mine")
     given = {k: tmp_path / v if k == "out" else v for k, v in given.items()}
     with pytest.raises(UserError) as error:
         plot([tmp_path], **given)

@@ -240,6 +240,13 @@ def test_what_cannot_be_recorded_is_refused(sources, words, run, tmp_path):
     assert (tmp_path / "d.npz").read_text() == "mine"
 
 
+# Turned red by: an allocation that ends the program after hours.
+def test_more_steps_than_the_memory_holds_are_refused(tmp_path):
+    with pytest.raises(UserError, match="1,000,000,000,000 steps need .* GB of memory, and .* GB are free"):
+        record(["random:CartPole-v1"], tmp_path / "d.npz", **{**SETTINGS, "steps": 10**12})
+    assert not list(tmp_path.iterdir())
+
+
 # Turned red by: a card that needs the run; numbers on the command line that are not used.
 def test_the_command_records_and_shows_the_card(cli, tmp_path):
     out = tmp_path / "c.npz"

@@ -71,7 +71,7 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
     name = re.sub(r"[^\w.-]+", "-", f"paper_{algorithm}{'_' * bool(label)}{label}_{subject}")
     folder = log_dir / name / f"{name}_s{seed}"
     kind = "--task" if algorithm.startswith("llm ") else "--env"
-    words = [kind, subject, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet", *flags]
+    words = [kind, subject, "--seed", str(seed), "--exp-name", name, f"--log-dir={log_dir}", "--quiet", *flags]
     if not (folder / "config.json").exists():
         print(f"training {folder}", flush=True)
         spinup(*algorithm.split(), *words)
@@ -80,19 +80,19 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
     check_same(folder, algorithm, config, HOW, "choose another --log-dir")
     if not finished(folder):
         print(f"resuming {folder}", flush=True)
-        spinup("resume", str(folder))
+        spinup("resume", str(folder.absolute()))
     return folder
 
 
 def e100(folder: Path) -> float:
     """Mean return of a run's policy, deterministic, in a hundred new episodes."""
-    return json.loads(spinup("eval", str(folder), "--json"))["mean"]
+    return json.loads(spinup("eval", str(folder.absolute()), "--json"))["mean"]
 
 
 def accuracy(folder: Path, which: str = "held_out_accuracy") -> float:
     """Share of correct responses of a policy to `PROBLEMS` held-out problems that its log did not use, eight for each;
     `held_out_greedy`: of its most likely responses."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))[which]
+    return json.loads(spinup("eval", str(folder.absolute()), "--episodes", str(PROBLEMS), "--json"))[which]
 
 
 def columns(folder: Path, *names: str) -> dict[str, list[float]]:

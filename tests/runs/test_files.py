@@ -1,0 +1,23 @@
+"""Files that several processes write."""
+import threading
+
+from spinup.runs.files import write_whole
+
+
+# Turned red by: one temporary file for two writers, which mixes their texts or loses one of them.
+def test_two_writers_of_one_file_leave_one_of_their_texts(tmp_path):
+    path, begun, ended = tmp_path / "x.json", threading.Event(), threading.Event()
+
+    def slowly(file):
+        file.write(b"first, ")
+        begun.set()
+        ended.wait()
+        file.write(b"complete")
+    first = threading.Thread(target=write_whole, args=(path, slowly))
+    first.start()
+    begun.wait()
+    write_whole(path, b"second")
+    assert path.read_bytes() == b"second"
+    ended.set()
+    first.join()
+    assert path.read_bytes() == b"first, complete" and [*tmp_path.iterdir()] == [path]
