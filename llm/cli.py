@@ -55,6 +55,8 @@ def run(argv: list[str]) -> int:
         return COMMANDS[word](rest)
     algorithm = registry.look_up(f"llm {word}")
     if algorithm is None:
+        if registry.look_up(word) is not None:
+            raise UserError(f"{word} is not a method for language models; type: spinup {word}")
         near = nearest(word, [*registry.algorithms("llm"), *registry.installed("llm"), *COMMANDS])
         raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them")
     from spinup.runs.flags import train

@@ -26,11 +26,14 @@ def call(name: str, here: str, function: Callable[..., Any], /, *args: Any, **fi
 
 
 def finite(result: Any, name: str, here: str) -> float:
-    """Return a result of the user's code as a float. Raise UserError if it is not a finite number."""
+    """Return a result of the user's code as a float. Raise UserError if it is not a finite number that float32 holds.
+    """
     try:
         number = math.nan if isinstance(result, str | bytes) else float(result)
     except Exception:                                                     # numpy and torch raise their own types
         number = math.nan
+    if LARGEST < abs(number) < math.inf:
+        raise UserError(f"{name} returned {number:g}, but float32 holds at most {LARGEST:g}; divide its results")
     if not abs(number) <= LARGEST:
         raise UserError(f"{name} must return a finite number, but returned {SHORT.repr(result)} {here}")
     return number

@@ -99,7 +99,7 @@ class Algorithm:
         return line.strip('"').strip() if line.startswith('"') else ""
 
     def load(self) -> ModuleType:
-        """Import its module; `spinup.runs.plugin.load` checks it too."""
+        """Import its module; `spinup.runs.plugin.load` checks it too. UserError if the module calls sys.exit."""
         try:
             return importlib.import_module(self.module)
         except SystemExit as end:

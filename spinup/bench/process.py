@@ -42,8 +42,9 @@ def check_out(out: Path | None, flag: str = "--out") -> None:
         handle, trial = tempfile.mkstemp(".tmp", f".{out.name}.", out.parent)
         os.close(handle)
         os.unlink(trial)
-    except OSError:
-        raise UserError(f"{flag} {out} cannot be written; give a file in a folder that exists") from None
+    except OSError as error:
+        where = f"make {out.parent} writable, or give" if isinstance(error, PermissionError) else "give"
+        raise UserError(f"{flag} {out} cannot be written; {where} a file in a folder that exists") from None
 
 
 def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:

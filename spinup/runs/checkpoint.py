@@ -29,7 +29,8 @@ LARGE = 2**24           # a part with more numbers than this gets a file of its 
 FILE = re.compile(r"\w+-\d+(-2)?\.safetensors")               # PART-STEPS, and a second name for the same steps
 SPARE = 1 << 20         # bytes of disk space for checkpoint.pt itself
 KINDS = {"algorithm": str, "update": int, "steps": int, "rows": int, "stopped": bool, "seconds": float | int,
-         "files": dict, "parts": dict, "subject": dict, "rng": dict, "torch_rng": torch.Tensor}
+         "files": dict, "parts": dict, "subject": dict, "rng": dict, "torch_rng": torch.Tensor,
+         "settings": dict}
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +101,7 @@ def load_checkpoint(path: Path, only: str | None = None) -> dict[str, Any]:
     state = read_checkpoint(path)
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
+    state.setdefault("settings", {})                                      # older checkpoints lack them
     if not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()) or not all(
             0 <= state[name] < math.inf for name in ("update", "steps", "rows", "seconds")):
         raise UserError(damage(path))

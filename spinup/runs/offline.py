@@ -14,6 +14,7 @@ from spinup.envs.atari import protocol
 from spinup.envs.memory import Memory
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
+from spinup.envs.zoo import num_agents
 from spinup.errors import UserError, source_name
 from spinup.runs.config import INTERNAL, AtariConfig, BaseConfig, Count, Range, Size, Threads
 from spinup.runs.convert import checked, flag
@@ -78,6 +79,8 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
     distribution takes them: `[N]` for one choice. UserError if the dataset cannot be loaded, or its observations or
     actions are not those of the environment."""
     data = load(needed(cfg.data))
+    if isinstance(cfg.env, str) and num_agents(cfg.env) > 1:
+        raise UserError(f"{cfg.env} has several agents, but a dataset holds episodes of one; leave out --env")
     env = make_env(cfg)
     plain = env.env if isinstance(env, Memory) else env                   # a policy with a memory sees more
     frames = data.about["env_settings"].get("frame_stack", 1)

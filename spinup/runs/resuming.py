@@ -83,6 +83,6 @@ def state_to_resume(directory: Path, config: RunConfig) -> dict[str, Any] | None
             where = describe(directory)
             raise UserError(f"{where} holds a checkpoint of {state['algorithm']}, not of {config.algorithm}; type: "
                             f"spinup resume {quoted(where)}")
-        check_unchanged(directory, state.get("settings", {}))
+        check_unchanged(directory, state["settings"])
     check_longer(directory, config, state)
     return state

@@ -56,6 +56,9 @@ def fails(prompt, response):
 def text(prompt, response):
     return "good"
 
+def huge(prompt, response):
+    return 1e300
+
 def leaves(prompt, response):
     raise SystemExit(3)
 
@@ -76,6 +79,8 @@ FILES = {
     "classic/config.json": '{"algorithm": "ppo", "config": {"env": "CartPole-v1"}}', "classic/checkpoint.pt": "x"}
 WRONG = {                                                                 # what is typed, and words of the answer
     "method": ("llm grp", "there is no method 'grp'. Did you mean 'grpo'? `spinup llm` lists them"),
+    "method of the other family": ("llm decision_transformer",
+                                   "is not a method for language models; type: spinup decision_transformer"),
     "method of no likeness": ("llm xyzzy", "there is no method 'xyzzy'. `spinup llm`"),
     "method without llm": ("dr_grpo --lr 1", "dr_grpo is a method for language models; type: spinup llm dr_grpo"),
     "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? A task is addition, "),
@@ -197,10 +202,11 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, fil
 @pytest.mark.parametrize(("name", "words"), [
     ("fails", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': KeyError: '[a-j>]*' "
               r"\(.*score.py, line 9\)"),
+    ("huge", r"the reward function returned 1e\+300, but float32 holds at most 3e\+38; divide its results"),
     ("text", r"the reward function must return a finite number, but returned 'good' for the prompt '[a-j]{2}>' and the "
              r"response '[a-j>]*'"),
     ("leaves", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': SystemExit: 3 "
-               r"\(.*score.py, line 15\)")])
+               r"\(.*score.py, line 18\)")])
 def test_a_reward_that_fails_is_shown_what_it_was_given(name, words, cli, files, beginner, tmp_path):
     done = cli("llm", "grpo", *WORDS, "--model", beginner, "--reward", f"score.py:{name}", "--exp-name", "x")
     assert done.code == 2 and re.fullmatch(f"spinup: {words}\n", done.err)

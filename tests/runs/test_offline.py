@@ -97,6 +97,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
     assert done.code == 2 and "there is no dataset none.npz" in done.err
     done = cli("bc", "--data", data, "--env", "Acrobot-v1", *FLAGS)
     assert done.code == 2 and "differs from that of Acrobot-v1; give a dataset of Acrobot-v1" in done.err
+    done = cli("bc", "--data", data, "--env", "mpe/simple_spread-v3", *FLAGS)
+    assert done.code == 2 and "has several agents, but a dataset holds episodes of one; leave out --env" in done.err
     done = cli("td3_bc", "--data", data, *FLAGS)
     assert done.code == 2 and "td3_bc cannot act in Discrete(2)" in done.err and not (tmp_path / "runs").exists()
     assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
