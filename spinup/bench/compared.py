@@ -17,6 +17,7 @@ from spinup.runs.resuming import HOW
 from spinup.view.plots import find_curves
 
 SOLVED = 0.9            # normalised score of `steps_to`
+LONG = 30               # characters of a setting in a label
 RECENT = 20             # episodes, at least, in each point of `Trained.learning`
 
 
@@ -118,10 +119,19 @@ def grouped(runs: Sequence[Trained]) -> Groups:
             here = [run for run in runs if (run.curves.env, run.curves.algorithm) == (env, algorithm)]
             names = dict.fromkeys(name for run in here for name in run.settings)
             varied = [name for name in names if len({run.settings.get(name) for run in here}) > 1]
-            for run in here:
-                words = [f"{name}={run.about['config'].get(name)}" for name in varied]
+            texts = {name: in_label([run.about["config"].get(name) for run in here]) for name in varied}
+            for i, run in enumerate(here):
+                words = [f"{name}={texts[name][i]}" for name in varied]
                 groups.setdefault(place(run, runs), {}).setdefault(" ".join([algorithm, *words]), []).append(run)
     return groups
+
+
+def in_label(values: Sequence[Any]) -> list[str]:
+    """Return the values of a setting as labels show them: a Python function by its name, and the end of a long text,
+    unless two of the texts would then be equal."""
+    texts = [str(value.get("callable", value) if isinstance(value, dict) else value) for value in values]
+    ends = [text if len(text) <= LONG else f"…{text[1 - LONG:]}" for text in texts]
+    return ends if len({*ends}) == len({*texts}) else texts
 
 
 def place(run: Trained, runs: Sequence[Trained]) -> str:

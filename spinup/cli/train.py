@@ -57,9 +57,12 @@ def resume(argv: list[str]) -> int:
     if given := {k: v["callable"] for k, v in data["config"].items() if isinstance(v, dict)}:
         what = next(iter(given)).replace("env", "environment")
         package, _, function = algorithm.module.partition(".algos.")
-        words = ", ".join(v if k == config.SUBJECT else f"{k}={v}" for k, v in given.items())
-        raise UserError(f"the {what} of {where} is a Python function or object, {words}; in Python, with the same "
-                        f"settings, call {package}.{algorithm.variant or function}({words}, resume={where!r})")
+        named = {k: "FUNCTION" if v == "lambda" else v for k, v in given.items()}
+        words = ", ".join(v if k == config.SUBJECT else f"{k}={v}" for k, v in named.items())
+        longer = f"total_steps={args.total_steps}, " if args.total_steps else ""
+        raise UserError(f"the {what} of {where} is a Python function or object, {', '.join(given.values())}; in "
+                        f"Python, with the same settings, call {package}.{algorithm.variant or function}({words}, "
+                        f"{longer}resume={where!r})")
     if args.total_steps:
         config = replace(config, total_steps=args.total_steps)
     return exit_code(algorithm.load().train(config, resume=directory))

@@ -43,6 +43,7 @@ Processes = Annotated[int, Range(1, 256)]
 Size = Annotated[int, Range(1, 65_536)]        # of a layer, or the number of objects in memory at once
 Seed = Annotated[int, Range(0, LARGEST - 1)]
 Positive = Annotated[float, Range(0, open_low=True)]
+Ratio = Annotated[float, Range(0, 1000, open_low=True)]                   # of gradient steps to environment steps
 NonNegative = Annotated[float, Range(0)]
 Unit = Annotated[float, Range(0, 1)]
 Share = Annotated[float, Range(0, 1, open_low=True)]
@@ -174,7 +175,7 @@ class ReplayConfig(BaseConfig):
     save_replay: bool = True             # save the replay buffer during the run; else a resumed run has an empty one
     learning_starts: Count = 1000       # steps of random actions before learning; rounded up to whole updates
     update_every: Count = 1              # steps between updates; rounded down to a multiple of --num-envs, at least one
-    update_ratio: Positive = 1.0         # gradient steps per environment step; higher: better data use, up to a limit
+    update_ratio: Ratio = 1.0            # gradient steps per environment step; higher: better data use, up to a limit
     batch_size: Size = 256               # transitions sampled for each gradient step
 
     def __post_init__(self):

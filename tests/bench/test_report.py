@@ -12,7 +12,7 @@ from scipy.stats import mannwhitneyu, trim_mean
 
 from spinup.bench import pictures
 from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
-from spinup.bench.compared import grouped, learning, limits, read, steps_to
+from spinup.bench.compared import grouped, in_label, learning, limits, read, steps_to
 from spinup.bench.page import Page, Picture
 from spinup.bench.pictures import on_grid
 from spinup.bench.report import report
@@ -133,6 +133,14 @@ def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, and runs in which no episode " \
            "ended, are left out: 1." in text
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
+
+
+# Turned red by: a label as long as a path; two settings that a short label makes equal; a function shown as JSON.
+def test_values_in_labels_are_short_and_differ():
+    assert in_label([{"callable": "make_env"}, 0.5]) == ["make_env", "0.5"]
+    assert in_label(["/home/ann/experiments/today/a.npz", "b.npz"]) == ["…e/ann/experiments/today/a.npz", "b.npz"]
+    same = ["/home/ann/experiments/of/this/day/a.npz", "/home/bob/experiments/of/this/day/a.npz"]
+    assert in_label(same) == same
 
 
 # Turned red by: the evaluation of a policy that has learned since.

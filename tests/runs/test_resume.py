@@ -364,7 +364,7 @@ def test_an_environment_that_exits_has_failed(cli, tmp_path, monkeypatch):
     assert not (tmp_path / RUN).exists()                                  # it exits in its first steps
 
 
-def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypatch):
+def test_resume_from_python_wants_a_run_of_the_same_settings(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = {"env": "User-v0", "num_envs": 2, "rollout_steps": 32, "total_steps": 256, "preset": "none", "quiet": True,
             "tensorboard": False}
@@ -382,6 +382,8 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypat
     own = ppo(**tiny | {"env": lambda: gymnasium.make("User-v0")})
     with pytest.raises(UserError, match="is a run with env the Python function lambda, not User-v0"):
         ppo(**tiny, resume=own.directory)
+    longer = cli("resume", own.directory, "--total-steps", 512)
+    assert longer.code == 2 and "call spinup.ppo(FUNCTION, total_steps=512, resume=" in longer.err
     with pytest.raises(UserError, match="is a run of ppo; give the same settings again"):
         vpg(**tiny, resume=first.directory)
     assert json.loads((first.directory / "result.json").read_text())["status"] == "finished"     # it is as it was
