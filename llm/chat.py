@@ -39,7 +39,9 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
                 raise UserError("standard input has no prompt; run `spinup llm chat` in a terminal, or pipe one prompt "
                                 "per line into it") from None
             return 0
-        except (UserError, ValueError) as error:                          # also of input that is not UTF-8
+        except UnicodeDecodeError:
+            raise UserError("standard input is not UTF-8 text; save it as UTF-8") from None
+        except (UserError, ValueError) as error:
             print(f"spinup: {error}", file=sys.stderr)
             if not sys.stdin.isatty():
                 return 2

@@ -65,6 +65,11 @@ class LanguageConfig(RunConfig):
     width: Size = 64                     # width of a new small model; 64 with 4 layers: 0.2 M parameters, 128: 0.9 M
     heads: Depth = 4                     # attention heads of a new small model; width / heads must be even
 
+    @property
+    def given_reward(self) -> Any:
+        """Return the setting `reward`; None if it is empty, so that the task's own reward counts."""
+        return None if isinstance(self.reward, str) and not self.reward else self.reward
+
     def __post_init__(self):
         super().__post_init__()
         found = look_up(self.algorithm)

@@ -6,7 +6,7 @@ from spinup.errors import UserError
 from spinup.runs.display import kind_of
 from spinup.runs.folders import describe, find_run
 from spinup.runs.log import read_progress
-from spinup.runs.records import read_run
+from spinup.runs.records import read_result, read_run
 
 LITTLE_CONTRAST = 0.8   # share of groups with zero variance; above this, most samples are wasted
 CUT_OFF = 0.25          # share of responses that are cut off; above this, the policy mainly learns the length limit
@@ -59,7 +59,11 @@ def diagnose_run(directory: Path) -> list[str]:
     data, found = read_run(directory), {}
     if "max_tokens" not in data:
         raise UserError(f"{describe(directory)} is not the run of a language model; give the folder of one")
-    progress = read_progress(directory)
+    progress, result = read_progress(directory), read_result(directory)
+    last = int(progress["steps"][-1]) if progress.get("steps") else 0
+    if not last or result.get("status") == "finished" and result["steps"] != last:
+        lost = f"ends at step {last:,} of {result['steps']:,}" if result else "has no row yet"
+        raise UserError(f"{describe(directory)}/progress.csv {lost}; " + ("restore it" if result else "wait for a row"))
     for row in (dict(zip(progress, values, strict=True)) for values in zip(*progress.values(), strict=True)):
         for sentence in diagnose(row, data["max_tokens"], data.get("measure", "held_out_accuracy")):
             found.setdefault(kind_of(sentence), f"step {row['steps']:,.0f}: {sentence}")

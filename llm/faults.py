@@ -19,7 +19,9 @@ def call(name: str, here: str, function: Callable[..., Any], /, *args: Any, **fi
     """
     try:
         return function(*args, **fields)
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:                                        # also SystemExit and CancelledError
         last = extract_tb(error.__traceback__)[-1]                        # this file, if the function is not Python
         where = "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"
         raise UserError(f"{name} failed {here}: {described(error)}{where}") from error

@@ -140,7 +140,7 @@ def settled(recipe: Recipe, step: Step, root: str, shared: dict[str, Any],
 
 def free_name(recipe: Recipe, cfg: LanguageConfig) -> str:
     """First unused name for the runs of a recipe whose first stage has these settings."""
-    stem = re.sub(r"[^\w.-]+", "-", f"{recipe.name}_{make_task(cfg.task, cfg.reward or None).name}")
+    stem = re.sub(r"[^\w.-]+", "-", f"{recipe.name}_{make_task(cfg.task, cfg.given_reward).name}")
     return next(f"{stem}_{n}" for n in count(1) if not list(Path(cfg.log_dir).glob(f"{stem}_{n}_*")))
 
 
@@ -156,7 +156,7 @@ def check(stages: Sequence[Stage]) -> None:
             find_device(cfg.device, True)
             check_logs(cfg)
             learned = REWARD in stage.step.references and cfg.reward in starts
-            task = make_task(cfg.task, (lambda prompt, response: 0.0) if learned else cfg.reward or None)
+            task = make_task(cfg.task, (lambda prompt, response: 0.0) if learned else cfg.given_reward)
             shown = copy(cfg)
             for key in stage.step.references.keys() - {"model", REWARD}:
                 setattr(shown, key, "" if getattr(cfg, key) in starts else getattr(cfg, key))     # nothing to load yet

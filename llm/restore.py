@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from llm.config import LanguageConfig
+from llm.faults import SHORT
 from llm.policy.load import judges, load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
@@ -17,7 +18,7 @@ from spinup.runs.config import Count, Positive
 from spinup.runs.convert import checked
 from spinup.runs.folders import describe, find_run
 from spinup.runs.records import read_run
-from spinup.runs.values import reading
+from spinup.runs.values import FAULTS, reading
 
 
 def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:
@@ -26,7 +27,13 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
     For a run of `reward_model`, load the reward model: `load(folder)("abc>", "cba")`. Raise UserError if the folder
     holds neither or is damaged, if a reward model is not finished, or if there is no such device.
     """
-    if judges(directory):
+    if not isinstance(directory, str | Path):
+        raise UserError(f"load takes the folder of a run or of a checkpoint, not {directory!r}")
+    try:
+        is_judge = judges(directory)
+    except (OSError, ValueError) as error:                                # such as a name that is too long
+        raise UserError(f"{SHORT.repr(str(directory))} is not a folder ({error}); give the folder of a run") from None
+    if is_judge:
         return load_reward_model(directory, device)
     start = load_model(directory)
     tokens, temperature, speaking = 256, LanguageConfig.temperature, {}
@@ -41,9 +48,11 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
 def sampling_of(folder: Path, data: dict[str, Any]) -> tuple[int, float]:
     """Return the longest response and the temperature in the config.json `data` of a run. Raise UserError if it is
     damaged."""
-    with reading(f"{folder}/config.json", "restore it or train again"):
+    try:
         return (checked("max_tokens", Count, data["max_tokens"]),
                 checked("temperature", Positive, data["config"]["temperature"]))
+    except (UserError, *FAULTS) as error:
+        raise UserError(f"{folder}/config.json is damaged ({error}); restore it or train again") from None
 
 
 def start_of(folder: Path, data: dict[str, Any]) -> Path:

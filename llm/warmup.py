@@ -17,6 +17,7 @@ from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
 from llm.tasks.names import fingerprints, without_wrappers
 from llm.tasks.task import Task, key_of, longest_prompt, stateful
+from llm.tasks.user import taught
 from llm.tasks.wrappers.wrapper import innermost, layers
 from spinup.errors import UserError
 from spinup.registry import find
@@ -99,7 +100,8 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     """Fingerprint of a task; an initial policy is reused only for the same fingerprint.
 
     It consists of the task's options and the contents of its file and of the reward's file. If the task or its reward
-    is Python code, it consists of some problems, the teacher's responses, and their rewards.
+    is Python code, it consists of the task's attributes, the rows of its list, some problems, the teacher's responses,
+    and their rewards.
     """
     if isinstance(cfg.task, str) and isinstance(cfg.reward, str) and not is_own(cfg.task):
         files = fingerprints(cfg.task, cfg.reward)
@@ -109,7 +111,10 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     texts = [demonstration_of(task, p, rng) for p in problems]
     earned = task.rewards(problems, texts) if not isinstance(cfg.reward, str) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
-    return [name, [key_of(p) for p in problems], texts, [float(x) for x in earned]]
+    rows = [[key_of(p), p.answer, taught(p)] for p in (*task.train, *task.held_out)]
+    return [name, task.alphabet, int(task.max_tokens), task.end_of_turn, *fingerprints(cfg.task, cfg.reward),
+            hashlib.sha256(json.dumps(rows).encode()).hexdigest(), [key_of(p) for p in problems], texts,
+            [float(x) for x in earned]]
 
 
 def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
@@ -122,7 +127,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
                         "leave out --shard")
     check_fsdp(cfg)
     check_compiler(cfg)
-    task = task or make_task(cfg.task, cfg.reward or None)
+    task = task or make_task(cfg.task, cfg.given_reward)
     start = start or initial(cfg, task)
     check_groups(cfg, task)
     if start.tokenizer.chats and (changing := [type(x).name for x in layers(task) if x.changes_prompt]):

@@ -90,7 +90,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy on the best of its own responses. `resume`: folder of a run with the same
     settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     offline = cfg.data > 0
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)

@@ -125,7 +125,7 @@ class Distillation(nn.Module):
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a curious policy. `resume`: folder of a run with the same settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)

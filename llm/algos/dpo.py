@@ -186,7 +186,7 @@ def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with DPO or a variant. `resume`: folder of a run with the same settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     test = find_pairs(run, cfg, held_out=True)

@@ -148,7 +148,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train values of tokens, and a policy that follows them. `resume`: folder of a run with the
     same settings."""
     # Set up: the responses, Q and V, the target network.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = ValueRun(cfg, task, find_start(cfg, task, resume), resume)
     data = (StoredResponses(cfg.data, run.max_tokens, run.device) if cfg.online
             else sampled_once(run, cfg, cfg.data, cfg.samples))

@@ -110,7 +110,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy on weighted responses of its initial self. `resume`: folder of a run with the
     same settings."""
     # Set up: sample the responses once.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep, cfg.gamma)

@@ -128,7 +128,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     if ranks.wanted(cfg.workers) > 1:
         cfg = replace(cfg, device="cpu")
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     model, tokenizer, workers = run.model, run.tokenizer, run.workers
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, eps=cfg.adam_eps)

@@ -128,7 +128,7 @@ def next_logits(model: Transformer, batch: Batch, temperature: float,
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with parameter noise. `resume`: folder of a run with the same settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)

@@ -115,7 +115,7 @@ class Config(EngineConfig):
         """Raise UserError if a model cannot read the prompts of `ptx_task`, or if they have no
         demonstrations."""
         if self.ptx_coef:
-            reward = None if self.ptx_task else self.reward or None
+            reward = None if self.ptx_task else self.given_reward
             other = innermost(make_task(self.ptx_task or self.task, reward))
             longest_prompt(other, tokenizer)
             rng = np.random.default_rng(0)
@@ -152,7 +152,7 @@ def adapted(coef: Tensor, kl: Tensor, target: float) -> Tensor:
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with PPO or VAPO. `resume`: folder of a run with the same settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     other = innermost(make_task(cfg.ptx_task) if cfg.ptx_task else task)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))

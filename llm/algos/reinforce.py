@@ -139,7 +139,7 @@ def reward_to_go(rewards: Tensor, kl: Tensor, coef: float, mask: Tensor) -> Tens
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with a REINFORCE method. `resume`: folder of a run with the same settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     start = find_start(cfg, task, resume)
     teacher = on_device(load_model(cfg.teacher), cfg).model if cfg.teacher else None
     run = Run(cfg, task, start, resume)

@@ -89,7 +89,7 @@ def correlation(x: Tensor, y: Tensor) -> float:
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a reward model on preferences. `resume`: folder of a run with the same settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = make_task(cfg.task, cfg.given_reward)
     run = RewardRun(cfg, task, find_start(cfg, task, resume), resume)
     pairs, held_out = find_pairs(run, cfg), find_pairs(run, cfg, held_out=True)
     model = ScalarModel(run.model, std=(run.model.shape.width + 1) ** -0.5)

@@ -56,7 +56,7 @@ class Config(LanguageConfig):
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Imitate the teacher of a task. `resume`: folder of a run with the same settings."""
     # Set up.
-    task = innermost(make_task(cfg.task, cfg.reward or None))  # a teacher writes whole answers
+    task = innermost(make_task(cfg.task, cfg.given_reward))  # a teacher writes whole answers
     find_device(cfg.device, True)
     start = on_device(initial(cfg, task), cfg)
     check_judge(task.judge, start.tokenizer, task.name)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from llm.tasks.make import make_task
-from spinup.bench.process import check_out, finish, in_turn, revisions, spinup
+from spinup.bench.process import check_out, finish, in_turn, revisions, spinup, versions_of
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.files import read_json
@@ -49,13 +49,14 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
         print(f"seed {r['seed']}: {r['start']['held_out_accuracy']:.3f} -> {r['end']['held_out_accuracy']:.3f} "
               f"(pass@8 {r['start']['pass@8']:.3f} -> {r['end']['pass@8']:.3f}) in {r['seconds']:.0f} s after "
               f"{r['start_seconds']:.0f} s of SFT; accuracy at {SOON} s: {r['soon']}", flush=True)
-    config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
+    folders = [log_dir / name / f"{name}_s{seed}" for seed in seeds]
+    config = read_json(folders[0] / "config.json")
     goal, met = goals(method, task, runs)
     words = f"--seeds {' '.join(map(str, seeds))}" + (f" --threads {threads}" if threads > 1 else "")
     return finish({
         "command": f"spinup bench accuracy {method} --task {task} {words}", "settings": config["config"],
-        "parameters": config["parameters"], "versions": config["versions"],
-        "git": revisions(log_dir / name / f"{name}_s{seed}" for seed in seeds),
+        "parameters": config["parameters"], "versions": versions_of(folders),
+        "git": revisions(folders),
         "start": [r["start"]["held_out_accuracy"] for r in runs], "end": [r["end"]["held_out_accuracy"] for r in runs],
         "seconds": [r["seconds"] for r in runs], "goal": goal, "met": met}, out, runs=runs)
 

@@ -15,6 +15,7 @@ from spinup.runs.files import disk_errors, write_json
 from spinup.runs.folders import describe, writable
 from spinup.runs.records import read_run
 
+MARK = ".spinup"                        # in a folder that is being written
 WRITER = "spinup llm export"            # in config.json of an export, so that it may be replaced later
 
 
@@ -64,20 +65,25 @@ def write_whole(folder: str | Path, write: Callable[[Path], None]) -> None:
     if not folder.name or not writable(folder.parent):
         raise UserError(f"{folder} cannot be written to; give a new folder, such as models/mine")
     new, old = (folder.with_name(f".{folder.name}.{x}") for x in ("new", "old"))
+    if folder.exists() and not replaceable(folder):
+        what = "is not an empty folder" if folder.is_dir() else "is a file"
+        raise UserError(f"{folder} {what}, and it would be lost; give the model a new folder")
+    for left, ours in ((new, (new / MARK).exists()), (old, replaceable(old))):
+        if left.exists() and not ours:
+            raise UserError(f"{left} is in the way; move it, or give the model another folder")
     if old.exists() and not folder.exists():                              # a run was killed between the renames below
         old.rename(folder)
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
-    if folder.exists() and not replaceable(folder):
-        what = "is not an empty folder" if folder.is_dir() else "is a file"
-        raise UserError(f"{folder} {what}, and it would be lost; give the model a new folder")
     new.mkdir(parents=True)
+    (new / MARK).touch()
     try:
         with disk_errors(new):
             write(new)
         for file in (x for x in new.rglob("*") if x.is_file()):
             with open(file, "rb+") as written:
                 os.fsync(written.fileno())
+        (new / MARK).unlink()
         if folder.exists():
             if lost := {x.name for x in folder.iterdir()} - {x.name for x in new.iterdir()}:
                 raise UserError(f"{folder} holds {min(lost)}, which would be lost; give the model a new folder")

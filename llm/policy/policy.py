@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 
+from llm.faults import SHORT
 from llm.policy.generate import Prompts, Responses, Sampler, Tool
 from llm.policy.tokenizer import Messages, Tokenizer, encode_words
 from llm.policy.transformer import Transformer
+from llm.tasks.conversation import ROLES, SURROGATE, TURNS
 from spinup.errors import UserError
 
 
@@ -37,11 +39,19 @@ class LanguagePolicy:
         prompt: a text, or a conversation: a list of {"role": "system", "user" or "assistant", "content": text} that
             ends with the user's turn. A model without a chat template reads the last turn only.
         max_tokens: longest response; 0 means the limit of the training.
-        Raise UserError for a negative `max_tokens`, for less than one sample, and wherever `respond_all` raises it.
+        Raise UserError for a prompt that is neither, for a negative `max_tokens`, for less than one sample, and
+        wherever `respond_all` raises it.
         """
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        if not isinstance(turns, list) or not turns or not all(
+                isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
+                for turn in turns):
+            raise UserError(f"the prompt is {SHORT.repr(prompt)}; give a text, or a list of turns such as {TURNS}")
+        if any(SURROGATE.search(turn["content"]) for turn in turns):
+            raise UserError("the prompt contains an unpaired surrogate; remove it")
         for name, number, least in ("samples", samples, 1), ("max_tokens", max_tokens, 0):
-            if number < least:
-                raise UserError(f"{name} must be at least {least}, not {number}")
+            if not isinstance(number, int) or number < least:
+                raise UserError(f"{name} must be a whole number of at least {least}, not {number!r}")
         return self.respond_all([prompt], samples, None if greedy else self.generator, max_tokens or self.max_tokens)
 
     def respond_all(self, prompts: Sequence[str | Messages], samples: int, generator: torch.Generator | None,

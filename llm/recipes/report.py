@@ -77,7 +77,7 @@ def measured(recipe: Recipe, stages: Sequence[Any]) -> dict[str, tuple[Any, Any]
     A learned reward is left out: the report has the true one.
     """
     given = [(task, None) for task in recipe.evaluate] or [
-        (s.cfg.task, None if REWARD in s.step.references else s.cfg.reward or None) for s in stages]
+        (s.cfg.task, None if REWARD in s.step.references else s.cfg.given_reward) for s in stages]
     found: dict[str, tuple[Any, Any]] = {}
     for task, reward in given:
         name = task if isinstance(task, str) else getattr(task, "name", type(task).__name__)

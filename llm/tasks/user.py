@@ -16,6 +16,7 @@ from llm.tasks.verifier import Reward
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "..."}'
+LONGEST = 14_000        # bits of a whole number that Python converts to a text
 TAUGHT = ("demonstration", "completion")                # fields with the teacher's response
 
 
@@ -46,7 +47,7 @@ class UserTask(Task):
         rows = [(f"prompt {i}", row) for i, row in enumerate(prompts, 1)] if listed else read_jsonl(prompts)
         problems = [self.problem(where, row) for where, row in rows]
         self.function = as_reward(reward)
-        missing = [where for (where, _), problem in zip(rows, problems, strict=True) if not problem.answer]
+        missing = [where for (where, _), problem in zip(rows, problems, strict=True) if not problem.answer.strip()]
         if self.function is None and missing:
             raise UserError(f'{missing[0]} has no "answer" to compare with; add one to every prompt, or a reward '
                             "function with --reward file.py:function")
@@ -66,6 +67,8 @@ class UserTask(Task):
             row = {k: v for k, v in row.items() if v is not None or k not in ("prompt", "messages")}
         if isinstance(row, dict) and {"prompt", "messages"} <= row.keys():
             raise UserError(f'{where} has both "prompt" and "messages"; leave one of them out')
+        if isinstance(row, dict) and (strange := [k for k in row if not isinstance(k, str)]):
+            raise UserError(f"{where} has the key {strange[0]!r}, which is not a text; write {SHAPE}")
         key = "prompt" if isinstance(row, dict) and "prompt" in row else "messages"
         prompt, messages, reply = row.get(key) if isinstance(row, dict) else None, None, ""
         if isinstance(prompt, list):
@@ -80,7 +83,8 @@ class UserTask(Task):
             raise UserError(f"{where} uses {strange!r}, which is not in the alphabet; add it")
         answer = row.get("answer")
         number = isinstance(answer, Real) and not isinstance(answer, bool) and abs(answer) < math.inf        # not NaN
-        if not (number or isinstance(answer, str | None)):
+        too_long = isinstance(answer, int) and answer.bit_length() > LONGEST
+        if too_long or not (number or isinstance(answer, str | None)):
             raise UserError(f'{where} has an "answer" that is not a text or a finite number; write {{"prompt": '
                             '"...", "answer": "..."}')
         data = {k: text_of(v) if k in TAUGHT else v for k, v in row.items() if k != key}
@@ -127,12 +131,12 @@ def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str
 
     shape: example of a correct line, for the error message.
     """
-    rows = []
+    rows, number = [], 0
     try:
         with open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):                       # splitlines would also split inside a text
                 if line.strip():
-                    rows.append((f"{path}, line {number}", json.loads(line)))
+                    rows.append((f"{path}, line {number}", json.loads(line, object_pairs_hook=one_of_each)))
                     if not isinstance(rows[-1][1], dict):
                         raise UserError(f"{path}, line {number} is not a JSON object; write one such as {shape}")
     except OSError as error:
@@ -141,8 +145,19 @@ def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
+        if not number:                                                    # the path, with a null character
+            raise UserError(f"{str(path)!r} is not a path ({error}); give a JSONL file") from None
         raise UserError(f"{path}, line {number} is not JSON ({error}); write an object such as {shape}") from None
     return rows
+
+
+def one_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON. ValueError if it has a key twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f'it has "{twice}" twice')
+    return made
 
 
 def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Problem]]:

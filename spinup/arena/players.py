@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from spinup.arena.games import find_game, game_of
@@ -145,7 +146,6 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     algorithm = find(read_run(directory)["algorithm"], run=directory)
     checkpoint = load_checkpoint(directory / "checkpoint.pt")
     name = directory.name.replace(f"_{env.replace('/', '-')}", "")        # the game is known
-    digest = hashlib.sha256((directory / "checkpoint.pt").read_bytes()).hexdigest()[:16]
 
     make = family(algorithm).competitor(directory) if algorithm.family else None
     policy = None if make else load(directory)
@@ -163,12 +163,20 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
             return Player(label, random_moves, version, steps, name, reader=make(net))
         return Player(label, moves if net is None else past_self(policy.module.pi, net), version, steps, name)
 
-    players = [player(name, digest, int(checkpoint["steps"]))]
+    players = [player(name, digest(checkpoint["parts"]["policy"]), int(checkpoint["steps"]))]
     if pool := checkpoint["parts"].get("pool"):
         taken = sorted(set(np.linspace(0, len(pool["steps"]) - 1, versions).round().astype(int).tolist()))
-        players[:0] = [player(f"{name} @{short(pool['steps'][k])}", f"{digest} @{pool['steps'][k]}",
-                              int(pool["steps"][k]), pool["nets"][k]) for k in taken if versions]
+        players[:0] = [player(f"{name} @{short(pool['steps'][k])}", digest(pool["nets"][k]), int(pool["steps"][k]),
+                              pool["nets"][k]) for k in taken if versions]
     return players
+
+
+def digest(weights: dict[str, Tensor]) -> str:
+    """Return a fingerprint of weights, `[...]` each: a run that trains on keeps the games of its past versions."""
+    found = hashlib.sha256()
+    for name, x in sorted(weights.items()):
+        found.update(name.encode() + x.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def past_self(net: nn.Sequential, weights: dict[str, Tensor]) -> Moves:

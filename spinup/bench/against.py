@@ -9,6 +9,8 @@ import gymnasium
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 
+EPISODES = 100          # of an evaluation; held-out problems of a language model
+STATES = "of spinup eval"                                     # initial states of the peer's evaluation, in raw files
 REFERENCES = {"sb3": "stable-baselines3", "zoo": "stable-baselines3 with the settings of RL Baselines3 Zoo"}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from spinup.view.statistics import ENOUGH
 
 SAMPLES = 2000          # bootstrap samples of an interval
+RUNS = 10               # fewest runs for an interval; in simulations, intervals from five covered less than 90 %
 Scores = Sequence[np.ndarray]
 
 
@@ -38,9 +39,9 @@ def improvement(ours: Scores, theirs: Scores) -> np.ndarray:
 
 def between(measure: Callable[..., np.ndarray], *groups: Scores,
             samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the interval of `bootstrap`; None if an environment has fewer than ENOUGH runs of a group `[runs, ...]`,
-    because the interval of a single run would have no width."""
-    if any(len(runs) < ENOUGH for scores in groups for runs in scores):
+    """Return the interval of `bootstrap`; None if a group has fewer than RUNS runs `[runs, ...]` in all, or fewer than
+    ENOUGH in an environment. Such an interval would be too narrow: that of a single run has no width."""
+    if any(sum(map(len, scores)) < RUNS or min(map(len, scores)) < ENOUGH for scores in groups):
         return None
     return bootstrap(measure, *groups, samples=samples)
 

@@ -1,5 +1,6 @@
 """Finished runs grouped for a comparison: by environment, and within it by algorithm and settings."""
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,10 @@ class Trained:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings that change the result of a run, except its seed, as JSON."""
-        return {name: json.dumps(value) for name, value in self.about["config"].items() if name not in {*HOW, "seed"}}
+        """Settings that change the result of a run, except its seed, as JSON. In paths, _s* replaces the seed."""
+        own = re.compile(rf"_s{self.curves.seed}\b")
+        return {name: own.sub("_s*", json.dumps(value)) for name, value in self.about["config"].items()
+                if name not in {*HOW - {"compile"}, "seed"}}                # compiled code rounds differently
 
     @property
     def logged(self) -> float:
@@ -86,11 +89,12 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
     The SFT runs that runs of language models start from are left out.
     """
     found: dict[Any, Trained] = {}                                        # by what must differ between two runs
-    curves = find_curves(directories)
-    starts = {Path(start).name for run in curves if (start := read_run(run.directory).get("start"))}
-    curves = [run for run in curves if run.directory.name not in starts]
     folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
-    folders = {folder for folder in folders if folder.name not in starts}
+    about = {folder: read_run(folder) for folder in folders}
+    starts = {Path(data["start"]).name for data in about.values() if data.get("start")}
+    starts = {folder for folder, data in about.items() if folder.name in starts and data["algorithm"] == "llm sft"}
+    folders -= starts
+    curves = [run for run in find_curves(directories) if run.directory not in starts]
     failed = {folder: read_run(folder) for folder in sorted(folders) if read_result(folder).get("status") == "failed"}
     for run in curves:
         result = read_result(run.directory)

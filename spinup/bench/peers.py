@@ -14,11 +14,10 @@ from gymnasium import Space
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
-from spinup.bench.against import zoo
+from spinup.bench.against import EPISODES, STATES, zoo
 from spinup.bench.passes import networks_alone
 from spinup.bench.process import work
 from spinup.bench.speed import report
@@ -26,12 +25,11 @@ from spinup.bench.tasks import counted_from, is_atari
 from spinup.envs.ids import find_id
 from spinup.envs.make import quiet_mujoco
 from spinup.machine import peak_memory
+from spinup.runs.episodes import played, unseen
 from spinup.runs.records import versions
 from spinup.runs.training import Training
 
 Settings = dict[str, Any]
-EPISODES = 100          # of an evaluation
-UNSEEN = 1_000_000      # added to a run's seed for its evaluation: training does not use these seeds
 
 
 def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -78,18 +76,16 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     model.learn(job["total_steps"], callback=curve)
     seconds = time.perf_counter() - curve.began
     training = [float(episode["r"]) for episode in model.ep_info_buffer]
-    test = make_vec_env(job["env"], n_envs=1, seed=UNSEEN + job["seed"])
     normaliser = model.get_vec_normalize_env()
-    if normaliser is not None:
-        test = VecNormalize(test, training=False, norm_reward=False)
-        test.obs_rms = normaliser.obs_rms
-    played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
+    normalise = normaliser.normalize_obs if normaliser is not None else np.asarray
+    with unseen(job["env"], EPISODES, 0, {}) as envs:                         # those of `spinup eval`
+        found, _ = played(envs, job["env"], EPISODES, lambda obs: model.predict(normalise(obs), deterministic=True)[0])
     return {"algo": job["algo"], "env": job["env"], "seed": job["seed"], "against": job["against"],
             "settings": zoo(job["algo"], job["env"]) if job["against"] == "zoo" else {},
-            "R100": float(np.mean(training)) if training else None, "E100": float(np.mean(played)),
+            "R100": float(np.mean(training)) if training else None, "E100": float(np.mean(found)),
             "steps": model.num_timesteps, "seconds": round(seconds, 3), "training_returns": training,
-            "evaluation_returns": played, "version": stable_baselines3.__version__, "curve": curve.rows,
-            "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},
+            "evaluation_returns": found, "states": STATES, "version": stable_baselines3.__version__,
+            "curve": curve.rows, "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},
             "peak_memory": peak_memory()}
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spinup.bench.aggregate import Scores, between, iqm, profile
+from spinup.bench.aggregate import RUNS, Scores, between, iqm, profile
 from spinup.bench.compared import Trained
 from spinup.bench.page import Picture
 from spinup.runs.curve import COLOURS, LINES, STYLE, line, render
@@ -58,7 +58,7 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
         axes.set(title="Interquartile mean", xlabel="normalised score")
         axes.margins(x=0.08, y=0.2)
         return picture(name, made, "IQM of the normalised scores. 95 % bootstrap intervals appear with at least "
-                       f"{ENOUGH} runs", legend=False)
+                       f"{RUNS} runs", legend=False)
 
 
 def profiles(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> Picture:

@@ -18,6 +18,7 @@ from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 from spinup.machine import git_revision
 from spinup.runs.files import read_json, write_json
+from spinup.runs.records import merge_versions
 from spinup.view.process import SAFE
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -60,6 +61,14 @@ def revisions(folders: Iterable[Path]) -> str | None:
     """Return the revisions of the code of runs, with those that resumed a run; None if no run has one."""
     found = (read_json(folder / "config.json").get("git") or "" for folder in folders)
     return ", ".join(sorted(set(", ".join(found).split(", ")) - {""})) or None
+
+
+def versions_of(folders: Iterable[Path]) -> dict[str, str]:
+    """Return the versions of the software of runs by package; several of one package are separated by semicolons."""
+    merged: dict[str, str] = {}
+    for folder in folders:
+        merged = merge_versions(merged, read_json(folder / "config.json").get("versions", {}))
+    return merged
 
 
 def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from spinup.bench import pictures
-from spinup.bench.aggregate import SAMPLES, between, improvement, iqm
+from spinup.bench.aggregate import RUNS, SAMPLES, between, improvement, iqm
 from spinup.bench.compared import (
     RECENT,
     SOLVED,
@@ -123,6 +123,9 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
         rows.append((label, f"{sum(map(len, found))}", score(iqm(found)), " to ".join(map(score, spread or "")) or "-",
                      score(np.mean([np.mean(runs) for runs in found]))))
     page.table(rows)
+    if few := [label for label, found in each.items() if sum(map(len, found)) < RUNS]:
+        page.text(f"Fewer than {RUNS} runs, so without intervals: {', '.join(few)}. Differences from or between these "
+                  "algorithms may be due to chance.")
     if any(len({*map(len, found)}) > 1 for found in each.values()):
         page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([learning(run, groups[env]) for run in groups[env][label]],
@@ -133,7 +136,8 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
                   pictures.efficiency(f"efficiency_{place}", curves, ends, looks))
     if len(each) > 1:
         page.text("Probability that a run of the algorithm in the row scores higher than a run of the algorithm in the "
-                  f"column. The 95 % interval, in brackets, appears with at least {ENOUGH} runs in each environment:")
+                  f"column. The 95 % interval, in brackets, appears with at least {RUNS} runs of each "
+                  f"algorithm, {ENOUGH} of them in each environment:")
         page.table([("", *each), *((ours, *("" if ours == theirs else chance(each[ours], each[theirs])
                                             for theirs in each)) for ours in each)])
 
@@ -202,7 +206,8 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "
               f"of {SAMPLES:,} stratified bootstrap samples, or {FEWER} for the bands in the pictures. A band holds at "
               f"each point separately. With few runs in few environments, these intervals are too narrow. The mean "
-              f"is that of the environments' means.")
+              f"is that of the environments' means. In most environments, all runs are evaluated in the same initial "
+              f"states, so no interval includes the uncertainty from the choice of these states.")
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "
               f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes, "
               f"or of all if there are fewer. Steps to a result are the steps until the mean return of the last "

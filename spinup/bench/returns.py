@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.against import REFERENCES, check_peer, zoo
-from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, revisions, spinup
+from spinup.bench.against import REFERENCES, STATES, check_peer, zoo
+from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, revisions, spinup, versions_of
 from spinup.bench.suite import EVALUATION, read_evaluation, write_evaluation
 from spinup.envs.ids import full_id
 from spinup.errors import UserError, check_names
@@ -87,7 +87,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
              *(["--against", against] if against else []),
              *(["--peer-seeds", *map(str, peer_seeds)] if peer_seeds else [])]
     result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
-                              "versions": about["versions"], "git": revisions(folders), **summary("", runs)}
+                              "versions": versions_of(folders), "git": revisions(folders), **summary("", runs)}
     if peers:
         result["peer"] = summary(f"{REFERENCES[against]}: ", peers)
         goal = {"E100": result["peer"]["E100"]["mean"]}
@@ -138,6 +138,8 @@ def _peer(algorithm: str, env: str, seed: int, steps: int, against: str, folder:
     installed = version("stable-baselines3")
     if found.get("settings", about) != about or found.get("version", installed) != installed:
         raise UserError(f"{path} is of other settings or of another version of stable-baselines3; {advice}")
+    if found.get("states") != STATES:
+        raise UserError(f"{path} is of an older version of spinup, which evaluated in other initial states; {advice}")
     return with_an_episode(found)
 
 

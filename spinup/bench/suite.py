@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from spinup import registry
-from spinup.bench.against import check_peer, has
+from spinup.bench.against import EPISODES, STATES, check_peer, has
 from spinup.bench.process import ONE_THREAD, child, in_turn
 from spinup.errors import UserError, nearest
 from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
@@ -37,7 +37,6 @@ from spinup.view.grid import Grid
 from spinup.view.jobs import Job, check_job
 
 EVALUATION = "evaluation.json"                              # of a run's final policy, beside its result.json
-EPISODES = 100          # of an evaluation; held-out problems of a language model
 EACH = 4                # fewest evaluations per process; with fewer, its start takes longer than it saves
 
 
@@ -201,8 +200,8 @@ def write_evaluation(directory: Path, found: str) -> None:
 
 
 def read_evaluation(directory: Path) -> dict[str, Any] | None:
-    """Return the evaluation of a run's final policy; None without one, or if the run has made more steps since.
-    UserError if the file is damaged."""
+    """Return the evaluation of a run's final policy; None without one, if the run has made more steps since, or if it
+    has another number of episodes. UserError if the file is damaged."""
     path = directory / EVALUATION
     if not path.exists():
         return None
@@ -210,7 +209,7 @@ def read_evaluation(directory: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise UserError(f"{path} is not the evaluation of a run; {advice}")
     steps = read_result(directory).get("steps")
-    return found if found.get("steps", steps) == steps else None
+    return found if found.get("steps", steps) == steps and found.get("episodes", EPISODES) == EPISODES else None
 
 
 def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> int:
@@ -227,7 +226,7 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         about = read_run(directory) if finished(directory) else {}
         installed = version("stable-baselines3")
         same = about.get("versions", {}).get("stable-baselines3", installed) == installed
-        if not about or about.get("asked", steps) != steps or not same:
+        if not about or about.get("asked", steps) != steps or not same or about.get("states") != STATES:
             directory.mkdir(parents=True, exist_ok=True)
             for old in ("result.json", "progress.csv", EVALUATION):       # of other steps, or another version
                 (directory / old).unlink(missing_ok=True)
@@ -255,7 +254,8 @@ def write_peer(directory: Path, found: dict[str, Any], asked: int) -> None:
     writer.writerows(dict(zip(curve, row, strict=True)) for row in zip(*curve.values(), strict=True))
     write_json(directory / "config.json", {
         "algorithm": f"sb3 {found['algo']}", "measure": "return_mean_100", "versions": found["versions"], "git": None,
-        "asked": asked, "config": {"env": found["env"], "seed": found["seed"], "total_steps": found["steps"]}})
+        "asked": asked, "states": STATES,
+        "config": {"env": found["env"], "seed": found["seed"], "total_steps": found["steps"]}})
     write_whole(directory / "progress.csv", text.getvalue().encode())
     write_json(directory / EVALUATION, {"episodes": EPISODES, "mean": found["E100"],
                                         "returns": found["evaluation_returns"]})

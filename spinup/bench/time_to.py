@@ -16,9 +16,9 @@ from typing import Any
 from spinup import registry
 from spinup.bench.process import answer, check_out, child, finish
 from spinup.envs.ids import full_id
-from spinup.envs.vector import VectorEnv
 from spinup.registry import find
 from spinup.runs.presets import configure
+from spinup.runs.run import Run
 
 WINDOW = 20                                                               # episodes
 GOALS = {("ppo", "CartPole-v1", 475.0): 2.5}                              # median seconds
@@ -59,18 +59,18 @@ def stop_at(target: float) -> list[bool]:
     """
     reached: list[bool] = []
     recent: deque[float] = deque(maxlen=WINDOW)
-    take = VectorEnv.take_finished
+    after = Run.after_update
 
-    def take_and_look(env: VectorEnv) -> list[tuple[float, int]]:
-        finished = take(env)
-        for episode_return, _ in finished:
+    def after_and_look(run: Run) -> None:
+        seen = len(run.pending)
+        after(run)
+        for episode_return, _ in run.pending[seen:]:
             recent.append(episode_return)
             if not reached and len(recent) == WINDOW and sum(recent) / WINDOW >= target:
                 reached.append(True)
                 signal.raise_signal(signal.SIGINT)                        # once: a second one would end it unsaved
-        return finished
 
-    VectorEnv.take_finished = take_and_look
+    Run.after_update = after_and_look
     return reached
 
 

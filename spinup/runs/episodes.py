@@ -1,4 +1,6 @@
 """Episodes played without learning; shared by evaluation, test returns and `watch`."""
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from spinup.envs.atari import protocol
 from spinup.envs.ids import OURS, find_id
 from spinup.envs.make import EnvSource
 from spinup.envs.spaces import observation_view, space_to_json
+from spinup.envs.vector import VectorEnv
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError, source_name
 from spinup.runs.policy import Policy
@@ -28,27 +31,40 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
     The number of episodes per copy is fixed in advance. Taking the first episodes to finish would favour short ones.
     UserError if the policy does not fit the environment, or an episode does not end.
     """
+    player = Policy(policy.module, policy.observation_space, policy.action_space, seed)         # has its own generator
+    with unseen(env, episodes, seed, settings_in(policy, env)) as envs:
+        check_fits(policy, envs.observation_space, envs.action_space, env)
+        return played(envs, env, episodes, lambda obs: player.act_batch(obs, deterministic))
+
+
+@contextmanager
+def unseen(env: EnvSource, episodes: int, seed: int, settings: dict[str, Any]) -> Iterator[VectorEnv]:
+    """A context with the copies of an environment that play `episodes` new episodes. settings: those of `make`."""
     agents = num_agents(env)
     copies = agents * max(1, min(episodes, 100 if isinstance(env, str) and find_id(env) in OURS else 10) // agents)
-    envs = make(env, copies, UNSEEN + seed, exact=False, **settings_in(policy, env))
-    copies = envs.num_envs                                                # a vector environment sets its own number
+    envs = make(env, copies, UNSEEN + seed, exact=False, **settings)
     try:
-        check_fits(policy, envs.observation_space, envs.action_space, env)
-        player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
-        games, places = -(-episodes // agents), copies // agents
-        wanted = [games // places + (i // agents < games % places) for i in range(copies)]
-        played: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
-        obs, left = envs.reset(), games * agents
-        while left:
-            obs = envs.step(player.act_batch(obs, deterministic)).obs
-            for i, episode in zip(np.flatnonzero(envs.episode_length == 0), envs.take_finished(), strict=True):
-                if len(played[i]) < wanted[i]:
-                    played[i].append(episode)
-                    left -= 1
-            check_ends(envs.episode_length.max(), env)
+        yield envs
     finally:
         envs.close()
-    found = [episode for i in range(0, copies, agents) for game in zip(*played[i:i + agents], strict=True)
+
+
+def played(envs: VectorEnv, env: EnvSource, episodes: int,
+           act: Callable[[np.ndarray], np.ndarray]) -> tuple[list[float], list[int]]:
+    """Play as `play_episodes` does, with any function from observations `[N, *shape]` to actions `[N, ...]`."""
+    agents, copies = num_agents(env), envs.num_envs           # a vector environment sets its own number of copies
+    games, places = -(-episodes // agents), copies // agents
+    wanted = [games // places + (i // agents < games % places) for i in range(copies)]
+    ended: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
+    obs, left = envs.reset(), games * agents
+    while left:
+        obs = envs.step(act(obs)).obs
+        for i, episode in zip(np.flatnonzero(envs.episode_length == 0), envs.take_finished(), strict=True):
+            if len(ended[i]) < wanted[i]:
+                ended[i].append(episode)
+                left -= 1
+        check_ends(envs.episode_length.max(), env)
+    found = [episode for i in range(0, copies, agents) for game in zip(*ended[i:i + agents], strict=True)
              for episode in game]
     returns, lengths = zip(*found, strict=True)
     return list(returns), list(lengths)

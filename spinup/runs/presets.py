@@ -22,6 +22,9 @@ def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",
     UserError, with the nearest name, if the preset does not exist.
     """
     presets = algorithm.presets
+    if not isinstance(choice, str):
+        raise UserError(f"the preset must be the name of one, not {choice!r}; choose from "
+                        f"{', '.join(['auto', 'none', *presets])}")
     if choice == "auto":
         names = algorithm.load().Config.preset_names(subject, algorithm, kinds)
         choice = next((name for name in names if name in presets), "none")

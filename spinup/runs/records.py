@@ -145,8 +145,19 @@ def note_total_steps(directory: Path, steps: int) -> None:
 
 
 def note_revision(directory: Path) -> None:
-    """Add the revision of the code to those in the config.json of a run, unless it is the last one there."""
+    """Add the revision of the code, and new versions of the software, to those in the config.json of a run."""
     begun, now = read_run(directory), git_revision()
     earlier = begun.get("git") if isinstance(begun.get("git"), str) else ""
+    noted = {**begun, "versions": merge_versions(begun.get("versions", {}), versions())}
     if now is not None and earlier.split(", ")[-1] != now:
-        write_json(directory / "config.json", {**begun, "git": ", ".join(filter(None, (earlier, now)))})
+        noted["git"] = ", ".join(filter(None, (earlier, now)))
+    if noted != begun:
+        write_json(directory / "config.json", noted)
+
+
+def merge_versions(earlier: dict[str, str], now: dict[str, str]) -> dict[str, str]:
+    """Return the versions of the software by package. Different versions of a package are separated by semicolons."""
+    def both(package: str) -> str:
+        found = [*earlier.get(package, "").split("; "), *now.get(package, "").split("; ")]
+        return "; ".join(dict.fromkeys(filter(None, found)))
+    return {package: both(package) for package in {**earlier, **now}}

@@ -2,6 +2,7 @@
 import json
 from collections.abc import Set
 from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
 from spinup.data.dataset import load_about
@@ -17,6 +18,9 @@ HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorbo
        "workers", "shard", "fsdp", "save_replay", "env_workers"}
 
 
+SHORT = Repr()                                                           # of a list of prompts, for example
+
+
 def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str], advice: str) -> None:
     """UserError, with the advice, if the run in `directory` has another algorithm or other settings, except those in
     `but`. Python functions are not compared, because config.json knows only their names."""
@@ -28,8 +32,8 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
             continue
         both_python = isinstance(was, dict) and isinstance(given.get(name), dict)
         if name in given and name not in but and given[name] != was and not both_python:
-            was, now = (f"the Python function {x['callable']}" if isinstance(x, dict) else x
-                        for x in (was, given[name]))
+            was, now = (f"the Python function {x['callable']}" if isinstance(x, dict) else
+                        x if isinstance(x, str) else SHORT.repr(x) for x in (was, given[name]))
             raise UserError(f"{describe(directory)} is a run with {name} {was}, not {now}; {advice}")
     if "dataset" in begun:
         check_dataset(directory, config.data)

@@ -139,9 +139,9 @@ def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[flo
     if source.startswith(REPLAY):
         return [(from_replay(directory, policy, envs), f"replay buffer of {name}")]
     policy.rng, kind = rng, "sampled" if stochastic else "most likely"
+    words = {0: f"{kind} actions of {name}", 1: "uniform random actions"}
     return [(rollout(policy, envs, steps, share, stochastic, rng, stepped),
-             f"{kind} actions of {name}" + (f", {share:.0%} replaced by random ones" if share else ""))
-            for share in noise]
+             words.get(share, f"{kind} actions of {name}, {share:.0%} replaced by random ones")) for share in noise]
 
 
 def rollout(policy: Policy | None, envs: VectorEnv, steps: int, share: float, stochastic: bool,

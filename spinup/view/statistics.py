@@ -62,4 +62,5 @@ def in_words(values: Sequence[float], digits: int, within: tuple[float, float] =
 
 def range_of(column: str) -> tuple[float, float]:
     """Range of the possible values of a column of `progress.csv`."""
-    return SHARE if column in SHARES else ANYWHERE
+    from spinup.envs.vector import all_measures  # takes seconds; at the top, every command would wait for it
+    return SHARE if column in SHARES or all_measures().get(column, "").startswith("share of ") else ANYWHERE

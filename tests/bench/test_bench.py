@@ -5,6 +5,7 @@ import math
 import signal
 import subprocess
 import sys
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.machine import git_revision
 from spinup.runs.log import read_progress
+from spinup.runs.run import Run
 
 
 @pytest.mark.parametrize("algo, arguments, message", [
@@ -328,25 +330,26 @@ def test_speed_end_to_end(tmp_path, monkeypatch, capsys, one_thread, fork_python
     assert [line.split()[2] for line in lines if line.startswith("pair 1")] == ["spinup", "sb3"]
 
 
-class Ended(VectorEnv):
-    """Deals episodes that have ended."""
+class Ended(Run):
+    """A run whose episodes have ended."""
 
     def __init__(self, *returns: float):
-        super().__init__(1)
-        self.finished = [(r, 1) for r in returns]
+        self.env, self.whole_episodes, self.pending, self.recent = VectorEnv(1), True, [(99.0, 1)] * 30, deque()
+        self.env.finished = [(r, 1) for r in returns]
 
 
+# Turned red by: episodes of earlier updates, or test episodes, that count.
 def test_a_run_is_stopped_once_when_twenty_episodes_in_a_row_reach_the_target(monkeypatch):
-    monkeypatch.setattr(VectorEnv, "take_finished", VectorEnv.take_finished)               # undo what stop_at does
+    monkeypatch.setattr(Run, "after_update", Run.after_update)            # undo what stop_at does
     interruptions = []
     before = signal.signal(signal.SIGINT, lambda *_: interruptions.append(True))
     try:
         reached = stop_at(10.0)
-        Ended(*[0.0] * 5, *[math.nextafter(10.0, 0)] * (WINDOW - 1)).take_finished()
-        assert not reached and not interruptions
-        assert Ended(30.0, 0.0).take_finished() == [(30.0, 1), (0.0, 1)]  # high enough in between, not at the end
+        Ended(*[0.0] * 5, *[math.nextafter(10.0, 0)] * (WINDOW - 1)).after_update()
+        assert Ended(*[50.0] * 40).env.take_finished() and not reached and not interruptions         # test episodes
+        Ended(30.0, 0.0).after_update()                                   # high enough in between, not at the end
         assert reached == [True] and interruptions == [True]
-        Ended(*[50.0] * 40).take_finished()
+        Ended(*[50.0] * 40).after_update()
         assert interruptions == [True]
     finally:
         signal.signal(signal.SIGINT, before)
@@ -482,7 +485,7 @@ def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, h
     assert returns_module.returns("ppo", "CartPole-v1", **words) == code
     (file,) = tmp_path.rglob("sb3_1024_s1.json")
     for content in ("", "[]", "{}", *(json.dumps(peer | other) for other in (
-            {"seed": 7}, {"settings": {"gamma": 0.9}}, {"version": "1.0"}))):
+            {"seed": 7}, {"settings": {"gamma": 0.9}}, {"version": "1.0"}, {"states": "others"}))):
         file.write_text(content)
         with pytest.raises(UserError, match=r"sb3_1024_s1.json .*; delete .*sb3_1024_s1.json, and type the same"):
             returns_module.returns("ppo", "CartPole-v1", **words)

@@ -60,7 +60,9 @@ def test_the_bootstrap_draws_within_each_environment_and_algorithm():
         *(list(itertools.product(runs, repeat=len(runs))) for runs in [*ours, *theirs]))]
     assert bootstrap(improvement, ours, theirs, samples=20_000) == pytest.approx(quantiles(chances))
     low, high = bootstrap(lambda drawn: profile(drawn, np.array([0.5, 20.0])), ours)
-    assert between(mean, ours) is None                                     # an interval of two runs says nothing
+    assert between(mean, ours) is None and between(mean, OURS[:1]) is None # two runs, or five, say too little
+    assert between(mean, OURS[:2]) == pytest.approx(bootstrap(mean, OURS[:2]))
+    assert between(improvement, OURS, [THEIRS[0], THEIRS[1], THEIRS[2][:2]]) is None
     assert low.shape == high.shape == (2,) and high[1] == 0
 
 
@@ -95,24 +97,25 @@ def cells(markdown, first):
 
 @pytest.mark.long
 def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
-    for seed in (1, 2, 3):
+    for seed in range(1, 11):
         trained("ppo", "CartPole-v1", seed, 400.0 + seed, 475.0)           # 475 is the normalised score 1
         trained("dqn", "CartPole-v1", seed, 100.0, 22.2)                   # and 22.2 is 0
         trained("ppo", "Pendulum-v1", seed, -150.0, -1229.0)
-    damaged = trained("dqn", "CartPole-v1", 4, 100.0) / "progress.csv"
+    damaged = trained("dqn", "CartPole-v1", 11, 100.0) / "progress.csv"
     damaged.write_text("a,b\n1")
     done = cli("bench", "report", str(tmp_path))
     assert (done.code, done.out.split()) == (0, [str(tmp_path / "report.html"), str(tmp_path / "report.md")])
     text, page = (tmp_path / "report.md").read_text(), (tmp_path / "report.html").read_text()
-    assert text.startswith("# 2 algorithms in 2 environments\n\n9 finished runs, seeds 1, 2, 3, commit 0a1b2c. "
+    assert text.startswith("# 2 algorithms in 2 environments\n\n30 finished runs, seeds 1, 2, 3, 4, 5, 6, "
+                           "7, 8, 9, 10, commit 0a1b2c. "
                            "Unfinished or repeated runs, and runs in which no episode ended, are left out: 1. ")
     assert "Aggregated over CartPole-v1, Pendulum-v1" in text and "Aggregated over CartPole-v1\n" in text
     both, alone, chances, cartpole, pendulum, *_ = cells(text, "ppo")
-    assert both == ["ppo", "6", "0.50", "0.50 to 0.50", "0.50"] and alone[:3] == ["ppo", "3", "1.00"]
+    assert both == ["ppo", "20", "0.50", "0.50 to 0.50", "0.50"] and alone[:3] == ["ppo", "10", "1.00"]
     assert chances == ["ppo", "", "1.00 (1.00 to 1.00)"]                   # the row against dqn, in CartPole alone
-    assert cartpole == ["ppo", "475", "475 to 475", "402", "3", "1,000", "never", "1 min 05 s", "300 MiB",
+    assert cartpole == ["ppo", "475", "475 to 475", "405.5", "10", "1,000", "never", "1 min 05 s", "300 MiB",
                         "500 (RL Baselines3 Zoo, 100k steps, 1 run)"]
-    assert pendulum[1:4] == ["-1,229", "-1,229 to -1,229", "-150"] and pendulum[6] == "250 (3 of 3 runs)"
+    assert pendulum[1:4] == ["-1,229", "-1,229 to -1,229", "-150"] and pendulum[6] == "250 (10 of 10 runs)"
     assert len(re.findall(r"!\[", text)) == page.count('src="data:image/png;base64,') == 2 * 3 + 2
     assert not re.search(r'(src|href)="(?!data:)', page) and "http" not in page       # it needs no other file
     assert 'name="viewport"' in page and "torch 2.13.0" in page and "CartPole-v1: 22.2 and 475" in page
@@ -133,6 +136,27 @@ def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, and runs in which no episode " \
            "ended, are left out: 1." in text
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
+
+
+# Turned red by: plain and compiled runs in one row; a row per seed of runs whose dataset's name has the seed; a run of
+# the user's that vanishes because another one started from it.
+def test_what_makes_a_row(trained, tmp_path):
+    for seed in (1, 2):
+        trained("ppo", "CartPole-v1", seed, 100.0)
+        trained("ppo", "CartPole-v1", seed, 50.0, compile=True)
+    groups = grouped(read([tmp_path])[0])
+    assert {label: len(runs) for label, runs in groups["CartPole-v1"].items()} == {
+        "ppo compile=False": 2, "ppo compile=True": 2}
+    again = tmp_path / "again"
+    for seed in (1, 2):
+        folder = again / f"bc_s{seed}"
+        shutil.copytree(tmp_path / f"ppo_CartPole-v1/ppo_CartPole-v1_s{seed}", folder)
+        about = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(about | {
+            "algorithm": "bc", "start": "elsewhere/bc_s1" if seed == 2 else None,
+            "config": {"env": "CartPole-v1", "seed": seed, "data": f"data/mixed_s{seed}.npz"}}))
+    (runs,) = grouped(read([again])[0])["CartPole-v1"].values()
+    assert len(runs) == 2
 
 
 # Turned red by: a label as long as a path; two settings that a short label makes equal; a function shown as JSON.
@@ -191,6 +215,9 @@ def test_the_start_of_a_run_is_no_run_of_its_own(trained, tmp_path):
     start, run = trained("ppo", "CartPole-v1", 1, 20.0, lr=1e-5), trained("ppo", "CartPole-v1", 1, 100.0, 100.0)
     about = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**about, "start": str(start)}))
+    assert len(read([tmp_path])[0]) == 2                                  # a run that another one starts from is one
+    about = json.loads((start / "config.json").read_text())
+    (start / "config.json").write_text(json.dumps({**about, "algorithm": "llm sft"}))
     found, failed, others = read([tmp_path])
     assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
 

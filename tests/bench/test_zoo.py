@@ -2,11 +2,14 @@
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from spinup.bench import peers
 from spinup.bench.returns import returns
+from spinup.envs import make
 from spinup.errors import UserError
+from spinup.runs.episodes import UNSEEN
 
 
 # Turned red by: a setting of the zoo with another name or type than the library's; a width or an activation left out.
@@ -23,19 +26,30 @@ def test_the_library_accepts_every_setting_of_the_zoo():
         assert ("ReLU" in str(model.policy)) == (algo != "ppo" or "activation_fn" in wanted.get("policy", {}))
 
 
-# Turned red by: observations that are not normalised in the evaluation, or with other statistics; rewards that are.
+# Turned red by: observations that are not normalised in the evaluation, or with other statistics; rewards that are;
+# other initial states than those of our policies.
 def test_a_policy_of_the_zoo_is_evaluated_as_it_was_trained(tmp_path, monkeypatch):
-    seen = []
+    seen, states, play, normalise = [], [], peers.played, peers.VecNormalize.normalize_obs
 
-    def evaluate(model, env, episodes, return_episode_rewards):
-        seen.append((model.get_vec_normalize_env(), env))
-        return [1.0] * episodes, [5] * episodes
-    monkeypatch.setattr(peers, "evaluate_policy", evaluate)
+    def noted(self, obs):
+        made = normalise(self, obs)
+        if states and len(obs) == 10:                                     # the copies of the evaluation
+            seen.append((self, obs, made, self.obs_rms.count))
+        return made
+
+    def played(envs, env, episodes, act):
+        states.append(envs.seeds)
+        return play(envs, env, episodes, act)
+    monkeypatch.setattr(peers.VecNormalize, "normalize_obs", noted)
+    monkeypatch.setattr(peers, "played", played)
     found = peers.returns(str(tmp_path), {"algo": "ppo", "env": "InvertedPendulum-v5", "seed": 1, "total_steps": 64,
                                           "against": "zoo"})
-    (trained, tested), = seen
-    assert found["E100"] == 1 and found["steps"] == 64 and trained.obs_rms.count > 64
-    assert tested.obs_rms is trained.obs_rms and not tested.training and not tested.norm_reward
+    assert states == [make("InvertedPendulum-v5", 10, UNSEEN).seeds] and len(found["evaluation_returns"]) == 100
+    (normaliser, obs, made, count), *_ = seen
+    rms = normaliser.obs_rms
+    assert np.allclose(made, np.clip((obs - rms.mean) / np.sqrt(rms.var + normaliser.epsilon), -10, 10), atol=1e-5)
+    assert {count} == {again for *_, again in seen} and count > 64        # the statistics stay as they were
+    assert found["E100"] == np.mean(found["evaluation_returns"]) >= 1 and found["steps"] == 64
 
 
 def test_what_cannot_be_compared_is_a_sentence(tmp_path):

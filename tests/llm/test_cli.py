@@ -398,6 +398,8 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
     for wrong, words in {"a?>": "'?' is not in the alphabet 'abcdefghij>'", "a" * 600: "a prompt of 600 "}.items():
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{wrong}\n"))
         check_refused(cli("llm", "chat", run), words)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xffb\n"), encoding="utf-8"))
+    check_refused(cli("llm", "chat", run), "standard input is not UTF-8 text; save it as UTF-8")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8"))
     check_refused(cli("llm", "chat", run), "codec can't decode byte 0xe9")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))

@@ -295,8 +295,13 @@ def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, 
         loaded[0].respond("az>")
     with pytest.raises(UserError, match="a prompt of 601 tokens .* together exceed the model's context of 512"):
         loaded[0].respond("a" * 600 + ">")
-    for given, words in (({"prompt": ""}, "a prompt is empty"), ({"samples": 0}, "samples must be at least 1, not 0"),
-                         ({"max_tokens": -3}, "max_tokens must be at least 0, not -3")):
+    for given, words in (({"prompt": ""}, "a prompt is empty"), ({"samples": 0}, "samples must be .*at least 1, not 0"),
+                         ({"max_tokens": -3}, "max_tokens must be .*at least 0, not -3"),
+                         ({"samples": 1.5}, "samples must be a whole number of at least 1, not 1.5"),
+                         ({"prompt": 5}, "the prompt is 5; give a text, or a list of turns such as"),
+                         ({"prompt": []}, "the prompt is ..; give a text"),
+                         ({"prompt": [{"content": "ab>"}]}, "the prompt is .{'content': 'ab>'}.; give a text"),
+                         ({"prompt": "a\ud800"}, "the prompt contains an unpaired surrogate")):
         with pytest.raises(UserError, match=words):
             loaded[0].respond(**{"prompt": "ab>"} | given)
 

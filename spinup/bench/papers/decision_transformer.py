@@ -59,28 +59,30 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             Line(f"{env}: that minus behaviour cloning, lowest seed", "", above, "> 0", above > 0)]
     lines.append(Line("minutes of training, one seed, slowest", "", slowest, f"<= {MINUTES}", slowest <= MINUTES))
 
-    def draw(figure: Any) -> None:
-        left, *others = figure.subplots(1, 1 + len(of))
-        shortest = np.array([each["shortest"] for each in graphs]).ravel()
-        reached = np.array([each["reached"] for each in graphs]).ravel()
-        jitter = np.linspace(-0.2, 0.2, len(shortest))
-        left.plot([0, 10], [0, 10], color="0.6", linewidth=0.8, linestyle="--")
-        left.plot(shortest + jitter, reached + jitter, "o", color="#009E73", markersize=4)
-        left.set(title="random graph", xlabel="shortest path", ylabel="path of the policy")
-        for axes, (env, each) in zip(others, of.items(), strict=True):
-            for x in each:
-                axes.plot(x["requests"], x["returns"], "o-", color=COLOURS[env], markersize=3)
-            ends = [min(x["requests"][0] for x in each), max(x["requests"][-1] for x in each)]
-            axes.plot(ends, ends, color="0.6", linewidth=0.8, linestyle="--")
-            axes.axhline(mean(x["cloned"] for x in each), color="0.3", linewidth=0.8, label="behaviour cloning")
-            axes.set(title=env, xlabel="requested return", ylabel="reached return")
-            axes.legend(loc="lower right")
-
     keys = ("requests", "returns", "correlation", "best", "cloned", "data")
     raw = {"seeds": list(seeds), "graph": [{key: list(map(int, each[key])) for key in ("shortest", "reached")}
                                            for each in graphs],
            **{env: [{key: x[key] for key in keys} for x in each] for env, each in of.items()}}
-    return Paper("Decision transformers (Chen et al. 2021)", lines, draw, raw), folders
+    return Paper("Decision transformers (Chen et al. 2021)", lines, lambda figure: draw(figure, raw), raw), folders
+
+
+def draw(figure: Any, raw: dict[str, Any]) -> None:
+    """Draw the lengths of paths, and the reached against the requested returns."""
+    left, *others = figure.subplots(1, 1 + len(COLOURS))
+    shortest, reached = (np.array([each[key] for each in raw["graph"]]).ravel() for key in ("shortest", "reached"))
+    jitter, named = np.linspace(-0.2, 0.2, len(shortest)), {}             # otherwise equal points hide each other
+    left.plot([0, 10], [0, 10], color="0.6", linewidth=0.8, linestyle="--")
+    [named["one start and seed"]] = left.plot(shortest + jitter, reached + jitter, "o", color="#009E73", markersize=4)
+    left.set(title="random graph", xlabel="shortest path", ylabel="path of the policy")
+    for axes, (env, colour) in zip(others, COLOURS.items(), strict=True):
+        for x in raw[env]:
+            [named[f"one seed, {env}"]] = axes.plot(x["requests"], x["returns"], "o-", color=colour, markersize=3)
+        ends = [min(x["requests"][0] for x in raw[env]), max(x["requests"][-1] for x in raw[env])]
+        [named["both are equal"]] = axes.plot(ends, ends, color="0.6", linewidth=0.8, linestyle="--")
+        named["mean of behaviour cloning"] = axes.axhline(mean(x["cloned"] for x in raw[env]), color="0.3",
+                                                          linewidth=0.8)
+        axes.set(title=env, xlabel="requested return", ylabel="reached return")
+    figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8)
 
 
 def recorded(name: str, seed: int, log_dir: Path, *words: str) -> Path:

@@ -9,13 +9,14 @@ import numpy as np
 from spinup.bench.papers.paper import Line, Paper, run
 from spinup.bench.process import in_turn
 from spinup.envs import make
+from spinup.runs.episodes import UNSEEN
 from spinup.runs.log import read_progress
 from spinup.runs.public import load
 
 SEEDS = (1,)
 ENV, ENOUGH, FEW = "GoalReacher-v0", 0.9, 0.3
 KINDS = {"her": ("#0072B2", "DDPG with HER"), "ddpg": ("#D55E00", "DDPG")}
-EPISODES, UNSEEN = 200, 1_000_000       # of the evaluation, and its seed, which training does not use
+EPISODES = 200          # of the evaluation
 WIDTH = 5                               # rows of progress.csv that the figure averages
 
 

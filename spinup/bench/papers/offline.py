@@ -64,26 +64,30 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                 goal, met = "below the dataset", ours < recorded
             lines.append(Line(f"{name}: E100 of {words}", "", ours, goal, met))
 
-    def draw(figure: Any) -> None:
-        named = {}                                                        # the panels share one legend
-        for axes, (name, kinds) in zip(figure.subplots(1, len(KINDS)), KINDS.items(), strict=True):
-            for kind, (_, colour, words) in kinds.items():
-                runs = [read_progress(folder) for folder in of[name, kind]]
-                steps, returns = np.array(runs[0]["steps"]) / 1000, np.array([run["test_return"] for run in runs])
-                axes.plot(steps, returns.T, color=colour, linewidth=0.7, alpha=0.3)
-                [named[words]] = axes.plot(steps, returns.mean(0), color=colour, linewidth=2)
-            named["mean of the dataset"] = axes.axhline(mean(data[name]), color="0.4", linewidth=0.8, linestyle="--")
-            axes.set(title=name, xlabel="thousand gradient steps", ylabel="test return")
-        figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8)
-
     raw = {"seeds": list(seeds), "dataset_returns": data,
            "returns": {name: {kind: reached[name, kind] for kind in kinds} for name, kinds in KINDS.items()},
            "curves": {name: {kind: [columns(folder, "steps", "test_return") for folder in of[name, kind]]
                              for kind in kinds} for name, kinds in KINDS.items()},
            "last_q": {name: {kind: [read_progress(f)["q"][-1] for f in of[name, kind]] for kind in PENDULUM
                              if kind != "bc"} for name in (NOISY, NARROW)}}
-    return Paper("Offline learning: TD3+BC, IQL and CQL on mixed data", lines, draw, raw), [
+    return Paper("Offline learning: TD3+BC, IQL and CQL on mixed data", lines, lambda figure: draw(figure, raw), raw), [
         *policies.values(), *folders]
+
+
+def draw(figure: Any, raw: dict[str, Any]) -> None:
+    """Draw the test returns during training."""
+    named = {}                                                            # the panels share one legend
+    for axes, (name, kinds) in zip(figure.subplots(1, len(KINDS)), KINDS.items(), strict=True):
+        for kind, (_, colour, words) in kinds.items():
+            curves = raw["curves"][name][kind]
+            steps, returns = np.array(curves[0]["steps"]) / 1000, np.array([curve["test_return"] for curve in curves])
+            axes.plot(steps, returns.T, color=colour, linewidth=0.7, alpha=0.3)
+            [named[words]] = axes.plot(steps, returns.mean(0), color=colour, linewidth=2)
+        named["mean of the dataset"] = axes.axhline(mean(raw["dataset_returns"][name]), color="0.4", linewidth=0.8,
+                                                    linestyle="--")
+        axes.set(title=name, xlabel="thousand gradient steps", ylabel="test return")
+    figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8,
+                  title="mean over the seeds; pale: single seeds", title_fontsize=8)
 
 
 def policy(env: str, steps: int, seed: int, log_dir: Path) -> Path:

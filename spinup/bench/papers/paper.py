@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spinup.bench.process import check_out, finish, revisions, spinup
+from spinup.bench.process import check_out, finish, revisions, spinup, versions_of
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.display import number
-from spinup.runs.files import read_json, write_whole
+from spinup.runs.files import write_whole
 from spinup.runs.flags import from_flags
 from spinup.runs.log import read_progress
 from spinup.runs.records import finished
@@ -121,9 +121,8 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
         paper.draw(figure)
         write_whole(picture, render(figure, "png"))
     print(picture)
-    about = read_json(folders[0] / "config.json")
     return finish({"benchmark": "paper", "name": name, "title": paper.title,
-                   "lines": [in_json(line) for line in paper.lines], "versions": about["versions"],
+                   "lines": [in_json(line) for line in paper.lines], "versions": versions_of(folders),
                    "git": revisions(folders), "met": all(line.met for line in paper.lines)}, out, **paper.raw)
 
 

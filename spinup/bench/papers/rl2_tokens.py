@@ -8,7 +8,7 @@ import torch
 
 from spinup.bench.papers.bandits import TRIALS, by_pull, tasks_of
 from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import spinup
+from spinup.bench.process import in_turn, spinup
 from spinup.envs.worlds.trials import baselines, play
 from spinup.runs.files import read_json
 
@@ -20,7 +20,7 @@ PAPER = {"random": 5.0, "Thompson": 5.7, "optimistic Thompson": 6.5, "UCB1": 6.7
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train a transformer and a GRU on bandits. Compare them with strategies, and with a context that is cut."""
-    found = [run("llm rl2", TASK, seed, log_dir, "--threads", "1") for seed in seeds]
+    found = in_turn(lambda seed: run("llm rl2", TASK, seed, log_dir, "--threads", "1"), seeds, workers)
     classic = run("rl2", ENV, seeds[0], log_dir, "--threads", "1")
     known = {name: float(play(tasks_of(ENV, 0), strategy).mean()) for name, strategy in
              baselines(tasks_of(ENV, 0), torch.Generator().manual_seed(1)).items()}

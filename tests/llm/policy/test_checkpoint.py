@@ -415,6 +415,17 @@ def test_a_save_that_was_killed_loses_nothing(tmp_path, monkeypatch):
     assert torch.equal(names(load_pretrained(tmp_path / "x")[0])["model.norm.weight"], model.norm.weight)
 
 
+# Turned red by: a folder of the user's that becomes the model, or is deleted.
+@pytest.mark.parametrize("kind", ["new", "old"])
+def test_a_hidden_folder_of_the_users_is_kept(kind, tmp_path):
+    own = tmp_path / f".x.{kind}"
+    own.mkdir()
+    (own / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=f".x.{kind} is in the way; move it, or give the model another folder"):
+        save_pretrained(tmp_path / "x", Transformer(Shape(50)), LETTERS)
+    assert (own / "notes.txt").read_text() == "mine" and [*tmp_path.iterdir()] == [own]
+
+
 # Turned red by: a traceback of pathlib's; a folder that is half made.
 def test_a_model_is_written_to_no_impossible_folder(tmp_path):
     (tmp_path / "file").write_text("x")

@@ -1,4 +1,5 @@
 """The user's own prompts and reward."""
+import asyncio
 import json
 import math
 import sys
@@ -111,6 +112,31 @@ def test_what_is_no_finite_number_is_refused(result):
         reward_of(lambda prompt, response: result)
 
 
+# Turned red by: an exception that asyncio raises, which ends the run with a traceback; Ctrl-C as a failed reward.
+def test_a_cancelled_reward_has_failed():
+    def raises(error):
+        def reward(prompt, response):
+            raise error
+        return reward
+    with pytest.raises(UserError, match="the reward function failed .*: CancelledError"):
+        reward_of(raises(asyncio.CancelledError()))
+    with pytest.raises(KeyboardInterrupt):
+        reward_of(raises(KeyboardInterrupt()))
+
+
+# Turned red by: an answer of spaces that no response equals; a key or a path that is no text.
+def test_rows_that_cannot_be_used_are_refused():
+    rows = [{"prompt": "a", "answer": " "}, {"prompt": "b", "answer": "c"}]
+    with pytest.raises(UserError, match='prompt 1 has no "answer" to compare with'):
+        UserTask(rows)
+    with pytest.raises(UserError, match='prompt 1 has an "answer" that is not a text or a finite number'):
+        UserTask([{"prompt": "a", "answer": 10**5000}, {"prompt": "b"}], nothing)
+    with pytest.raises(UserError, match="prompt 1 has the key 5, which is not a text"):
+        UserTask([{"prompt": "a", 5: "b"}, {"prompt": "b"}], nothing)
+    with pytest.raises(UserError, match=r"'a\\x00.jsonl' is not a path .*; give a JSONL file"):
+        UserTask("a\0.jsonl")
+
+
 # Turned red by: an exception that ends the run with a traceback, or says neither what was wrong nor where.
 def test_a_reward_that_fails_is_named():
     def fails(prompt, response):
@@ -145,6 +171,7 @@ def test_a_reward_takes_a_prompt_and_a_response():
     ('{"prompt": "a", "answer": {"x": 1}}', 'line 1 has an "answer" that is not a text or a finite number'),
     ('{"prompt": "a", "answer": NaN}', 'line 1 has an "answer" that is not a text or a finite number'),
     ('{"prompt": "a", "answer": -Infinity}', 'line 1 has an "answer" that is not a text or a finite number'),
+    ('{"prompt": "a"}\n{"prompt": "x", "prompt": "y"}', 'line 2 is not JSON .it has "prompt" twice.; write an object'),
     ('{"prompt": "a"}\n{"prompt": "x\\ud83d"}', "bad.jsonl contains an unpaired surrogate"),
     ('{"prompt": "a"}\n{"prompt": "x", "completion": "\\ud83d"}', "bad.jsonl contains an unpaired surrogate"),
     ('{"prompt": "a", "completion": 5}\n{"prompt": "x"}', 'line 1 has a "completion" that is not a text'),

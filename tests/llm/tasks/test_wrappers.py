@@ -14,6 +14,7 @@ from llm.tasks import make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.names import split_wrapper, wrapper_names
 from llm.tasks.task import Problem, Sampled, Task, is_held_out, longest_prompt
+from llm.tasks.user import UserTask
 from llm.tasks.wrappers.hints import Hints
 from llm.tasks.wrappers.language import consistency, script_of
 from llm.tasks.wrappers.length import Length, relative
@@ -397,6 +398,17 @@ def test_the_file_of_a_reward_belongs_to_the_identity(tmp_path):
         cfg = LanguageConfig(task="addition", reward=f"{file}:share")
         found.append(identity(cfg, make_task("addition")))
     assert found[0] != found[1] and found[0][0] == "addition"
+
+
+# Turned red by: an initial policy of another list of prompts, or of a task with another alphabet or length.
+def test_every_row_and_the_form_of_a_task_belong_to_its_identity():
+    rows = [{"prompt": f"{a}{b}>", "answer": f"{b}{a}"} for a in "abcdefgh" for b in "abcdefgh"]
+    changed = [[*rows[:i], {**rows[i], "answer": "ba" * 2}, *rows[i + 1:]] for i in range(len(rows))]
+    tasks = [UserTask(rows), UserTask(rows, max_tokens=5), UserTask(rows, alphabet=">abcdefghX"),
+             *map(UserTask, changed)]
+    found = [json.dumps(identity(LanguageConfig(task=task), task)) for task in tasks]
+    assert len({*found}) == len(tasks) == 67
+    assert json.dumps(identity(LanguageConfig(task=rows), UserTask(rows))) != found[1]
 
 
 # Turned red by: a wrapper of one's own that needs more than `shape`.
