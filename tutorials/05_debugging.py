@@ -482,7 +482,7 @@ for axes, (name, shares) in zip(others, covered.items(), strict=True):
              ylabel="probability", ylim=(0, 1), xticks=NUMBERS)
     axes.legend(loc="lower right")
 show(figure, "Left: the probability that the means of two equal methods differ by 50"
-     " points falls with the number of seeds. Middle: for normal scores, Student's"
+     " points is above .6 with two and three seeds, and falls to .2 with twenty. Middle: for normal scores, Student's"
      " interval contains the true mean with probability .95 for every number of"
      " seeds; the bootstrap interval starts at one half and rises towards .95."
      " Right: for our scores, both are far below .95 with few seeds.")
@@ -512,8 +512,8 @@ assert max(covered["our scores"][1]) < 0.85 and min(covered["our scores"][-1]) >
 assert np.diff(covered["our scores"]).min() > -0.05
 
 # %% [markdown]
-# With two seeds, two equal methods seem 50 points apart in more than a quarter of all comparisons. With
-# twenty seeds, this happens less than half as often.
+# With two or three seeds, two equal methods seem 50 points apart in about two of three comparisons. With
+# twenty seeds, this happens in one of five.
 #
 # The percentile bootstrap promises 95 %. For normal scores it contains the true mean about half the
 # time with two seeds, and three times in four with three seeds. With ten seeds it contains the true

@@ -158,8 +158,8 @@ print(*lines, sep="\n")
 # estimate reinforces every correct response, although nearly all responses are correct. On the hard
 # prompt, the baseline is small and changes little. RLOO must estimate its baseline, so it is a
 # little noisier than REINFORCE with $b = J$. For GRPO, the mean and the noise grow by the same
-# factor. For a single prompt, the division by the standard deviation changes only the length of the
-# step.
+# factor. For a single prompt with rewards of 0 and 1, the division by the standard deviation changes
+# only the length of the expected step.
 #
 # **Groups with zero variance.** If all rewards of a group are equal, every advantage is 0, and the
 # group gives no learning signal. On the hard prompt, two groups in three have zero variance.
@@ -233,7 +233,7 @@ print("weight of a prompt with 1 % of responses correct, relative to one with 50
 # %% [markdown]
 # GRPO therefore does not maximise $J$. It gives more weight to prompts that the policy almost never
 # or almost always solves. In groups of 8, the weight of such prompts is less than one and a half
-# times the weight in the middle. In groups of 64, it is about three times the weight in the middle.
+# times the weight in the middle. In groups of 64, it is three to four times the weight in the middle.
 # This is a bias, but not always a harmful one. You may want more weight for hard prompts. But GRPO
 # gives the same extra weight to prompts that are almost solved.
 #

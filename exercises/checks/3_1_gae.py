@@ -25,9 +25,11 @@ def cases():
     make = torch.Generator().manual_seed(0)
     for gamma, lam in ((0.99, 0.95), (0.9, 0.0), (0.9, 1.0), (1.0, 0.5)):
         terminated, truncated = (torch.rand(3, 12, generator=make) < 0.15 for _ in range(2))
-        found.append(case(rew=torch.randn(3, 12, generator=make), value=torch.randn(3, 12, generator=make),
-                          next_value=torch.randn(3, 12, generator=make), terminated=terminated,
-                          truncated=truncated, gamma=gamma, lam=lam))
+        rew, value, next_value = (torch.randn(3, 12, generator=make) for _ in range(3))
+        same = ~(terminated | truncated)[:, :-1]                          # the next column has the next state
+        next_value[:, :-1] = torch.where(same, value[:, 1:], next_value[:, :-1])
+        found.append(case(rew=rew, value=value, next_value=next_value, terminated=terminated, truncated=truncated,
+                          gamma=gamma, lam=lam))
     return found
 
 

@@ -31,9 +31,11 @@ def texts():
     told = torch.cat([mask[:, 1:], torch.zeros(4, 1, dtype=torch.bool)], 1)    # positions whose logits count
     anything = torch.tensor([math.nan, math.inf, math.nan, -math.inf])[:, None, None]
     broken = torch.where(told[..., None], logits, anything)
+    holes = mask & torch.tensor([True, True, True, False, True, True, True])   # a tool wrote the token between
     return [case(logits=by_hand, tokens=torch.tensor([[0, 1, 1]]), mask=torch.tensor([[False, True, True]])),
             case(logits=logits.clone().requires_grad_(), tokens=tokens, mask=mask),
-            case(logits=50 * logits, tokens=tokens, mask=mask), case(logits=broken, tokens=tokens, mask=mask)]
+            case(logits=50 * logits, tokens=tokens, mask=mask), case(logits=broken, tokens=tokens, mask=mask),
+            case(logits=logits, tokens=tokens, mask=holes)]
 
 
 def pairs():
@@ -115,6 +117,13 @@ def _(logits, tokens, mask):
 def _(logits, tokens, mask):
     behind = mask.long().cummax(1).values[:, 1:] > 0
     return torch.where(behind, predicted(logits, tokens), 0.0).sum(1)
+
+
+@response_log_probs.mistake("You count every token between the first and the last token of the response. A tool may "
+                            "have written a token between them; count the tokens where the mask is True.")
+def _(logits, tokens, mask):
+    begun, left = mask.long().cummax(1).values, mask.long().flip(1).cummax(1).values.flip(1)
+    return torch.where((begun * left)[:, 1:] > 0, predicted(logits, tokens), 0.0).sum(1)
 
 
 @response_log_probs.mistake("This is the mean over the tokens of a response. Their probabilities are multiplied, so "

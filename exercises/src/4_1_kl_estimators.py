@@ -20,16 +20,17 @@
 # - $k_3$ adds $r - 1$ to $k_1$. The mean of $r - 1$ is 0, so the mean of $k_3$ is the KL divergence too. $k_3$ is never
 #   negative, and near the reference policy its variance is lower than that of $k_1$.
 #
-# The KL divergence of a whole response is the sum over its tokens. Responses are padded to equal length. The padding
-# may hold any value, even infinity or NaN. If a token of the response is NaN, the sum must be NaN.
+# The KL divergence of responses is the expected sum over their tokens. Responses are padded to equal length. The
+# padding may hold any value, even infinity or NaN. If a token of the response is NaN, the sum must be NaN.
 #
 # Near the reference policy $r - 1$ is tiny. If you first round $r$ and then subtract 1, most of its digits are lost.
 #
 # **You are done when** `spinup exercise check 4.1` says PASS.
 #
 # **Look at** which of the two policies is the numerator of $r$. Also look at the gradients that this file prints when
-# you run it. As a loss, $k_1$ has an expected gradient of 0, $k_2$ has the gradient of
-# $\mathrm{KL}(\pi \,\|\, \pi_{\rm ref})$, and $k_3$ has the gradient of $\mathrm{KL}(\pi_{\rm ref} \,\|\, \pi)$.
+# you run it. As a loss of one token, $k_1$ has an expected gradient of 0, $k_2$ has the gradient of
+# $\mathrm{KL}(\pi \,\|\, \pi_{\rm ref})$, and $k_3$ has the gradient of $\mathrm{KL}(\pi_{\rm ref} \,\|\, \pi)$. Summed
+# over a response, these losses miss one effect: a token also changes the KL divergence of the tokens after it.
 
 # %%
 import torch

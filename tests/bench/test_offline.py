@@ -34,7 +34,7 @@ def trained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(offline, "run", run)
     monkeypatch.setattr(offline, "e100", e100)
-    monkeypatch.setattr(offline, "spinup", lambda *words: asked.append(words))
+    monkeypatch.setattr("spinup.bench.papers.paper.spinup", lambda *words: asked.append(words))
     monkeypatch.setattr(offline, "load", lambda file: Dataset(*[None] * 6, about={
         "mean_return": -600.0 if "Pendulum" in file.name else 60.0}))
     return ends, asked

@@ -133,6 +133,14 @@ RIGHT = [
     ("3_1_gae", {"        later = delta[:, t] + goes_on[:, t] * later\n        adv[:, t] = later\n":
                  "        for n in range(len(rew)):\n            later[n] = delta[n, t] + goes_on[n, t] * later[n]\n"
                  "            adv[n, t] = later[n]\n"}),
+    ("3_1_gae", {"        later = delta[:, t] + goes_on[:, t] * later\n        adv[:, t] = later\n":
+                 "        after = next_value[:, t] * ~terminated[:, t]\n"
+                 "        on = goes_on[:, t] & (t < rew.shape[1] - 1)\n"
+                 "        mixed = torch.where(on, (1 - lam) * after + lam * later, after)            # lambda-returns\n"
+                 "        later = rew[:, t] + gamma * mixed\n        adv[:, t] = later - value[:, t]\n",
+                 "gamma * lam * ~": "~"}),
+    ("3_1_gae", {"rew + gamma * next_value": "rew + gamma * torch.cat([torch.where((terminated | truncated)[:, :-1], "
+                 "next_value[:, :-1], value[:, 1:]), next_value[:, -1:]], 1)"}),
     ("3_2_clipped_objective", {"-torch.minimum(ratio * adv, clipped * adv).mean()":
                                "torch.stack([-ratio * adv, -clipped * adv]).amax(0).mean()"}),
     ("3_2_clipped_objective", {"-torch.minimum(ratio * adv, clipped * adv).mean()":

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import spinup as library
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, record, run
+from spinup.bench.process import in_turn
 from spinup.data.dataset import Dataset, load
 from spinup.envs.memory import Memory
 from spinup.envs.worlds.graph import LIMIT, NODES, RandomGraph
@@ -85,17 +85,9 @@ def draw(figure: Any, raw: dict[str, Any]) -> None:
     figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8)
 
 
-def recorded(name: str, seed: int, log_dir: Path, *words: str) -> Path:
-    """Return the file of a dataset, recorded with these words of `spinup record` unless it exists."""
-    file = log_dir / f"{name}_s{seed}.npz"
-    if not file.exists():
-        spinup("record", *words, "--seed", str(seed), "--out", str(file))
-    return file
-
-
 def on_graph(seed: int, log_dir: Path) -> dict[str, Any]:
     """Learn from random walks. From each node, request the best return of all walks that start from it in the data."""
-    file = recorded("paper_graph", seed, log_dir, f"random:{GRAPH}", "--steps", str(WALKS))
+    file = record("paper_graph", seed, log_dir, f"random:{GRAPH}", "--steps", str(WALKS))
     folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), "--context", "5", *MODEL,
                  *LEARN)
     policy, data = library.load(folder), load(file)
@@ -122,7 +114,7 @@ def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
     """Learn from data of good, weak and random policies. Request returns from the worst to the best in the data."""
     agents = [run("ppo", env, seed, log_dir, "--total-steps", str(steps), "--threads", "1", label=f"{steps}")
               for steps in AGENTS[env]]
-    file = recorded(f"paper_mixed_{env}", seed, log_dir, *map(str, agents), f"random:{env}", "--steps", str(STEPS))
+    file = record(f"paper_mixed_{env}", seed, log_dir, *map(str, agents), f"random:{env}", "--steps", str(STEPS))
     folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), "--context", "10", *MODEL, *LEARN)
     cloning = run("bc", env, seed, log_dir, "--data", str(file), *LEARN)
     policy, data = library.load(folder), load(file)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, columns, e100, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, columns, e100, record, run
+from spinup.bench.process import in_turn
 from spinup.data.dataset import load
 from spinup.runs.log import read_progress
 
@@ -99,8 +99,5 @@ def policy(env: str, steps: int, seed: int, log_dir: Path) -> Path:
 def dataset(name: str, seed: int, policies: dict[tuple[str, int, int], Path], log_dir: Path) -> Path:
     """Return the file of a dataset of a seed. Unless it exists, record the episodes of its policies."""
     env, steps, noise, each = SETS[name]
-    file = log_dir / f"paper_offline_{name.replace(', ', '_').replace(' ', '_')}_s{seed}.npz"
-    if not file.exists():
-        spinup("record", *(str(policies[env, n, seed]) for n in steps), "--noise", *noise, "--steps", str(each),
-               "--seed", str(seed), "--out", str(file))
-    return file
+    return record(f"paper_offline_{name.replace(', ', '_').replace(' ', '_')}", seed, log_dir,
+                  *(str(policies[env, n, seed]) for n in steps), "--noise", *noise, "--steps", str(each))

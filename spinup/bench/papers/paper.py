@@ -1,5 +1,6 @@
 """Shared parts of the paper benchmarks: stored runs, a table of the paper's numbers and ours, a figure."""
 import ast
+import hashlib
 import json
 import math
 import re
@@ -82,6 +83,16 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
         print(f"resuming {folder}", flush=True)
         spinup("resume", str(folder.absolute()))
     return folder
+
+
+def record(name: str, seed: int, log_dir: Path, *words: str) -> Path:
+    """Return the file of a dataset. Unless it exists, record it with these words of `spinup record`. Its name has a
+    hash of the words, so other policies, steps or noise get another file."""
+    digest = hashlib.sha256(" ".join(words).replace(str(log_dir), "").encode()).hexdigest()[:8]
+    file = log_dir / f"{name}_{digest}_s{seed}.npz"
+    if not file.exists():
+        spinup("record", *words, "--seed", str(seed), "--out", str(file))
+    return file
 
 
 def e100(folder: Path) -> float:
