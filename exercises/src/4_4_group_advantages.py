@@ -3,7 +3,7 @@
 #
 # Write the advantages of RLOO, GRPO and Dr. GRPO. A language model generates several responses to each prompt, and each
 # response gets a reward. Then no value function has to learn the expected reward of a prompt: the other responses to
-# the prompt estimate this reward. RLOO (Ahmadian et al. 2024, eq. 4) subtracts the mean of the other rewards:
+# the prompt estimate this reward. RLOO (Ahmadian et al. 2024) subtracts the mean of the other rewards:
 #
 # $$A_i = R_i - \frac{1}{G - 1} \sum_{j \ne i} R_j,$$
 #

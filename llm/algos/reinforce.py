@@ -5,7 +5,7 @@ the end. The methods differ in their baseline:
 
     REINFORCE     A_i = R_i - running mean of R                       (Williams 1992, section 4)
     RLOO          A_i = R_i - mean R of the other responses to the prompt
-                                                                  (Ahmadian et al. 2024, eq. 4)
+                                                                         (Ahmadian et al. 2024)
     ReMax         A_i = R_i - R(the greedy response to the prompt)
                                                                   (Li et al. 2024, algorithm 1)
     REINFORCE++   A_t = z-score over all tokens of
