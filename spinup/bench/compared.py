@@ -39,10 +39,13 @@ class Trained:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings that change the result of a run, except its seed, as JSON. In paths, _s* replaces the seed."""
-        own = re.compile(rf"_s{self.curves.seed}\b")
-        return {name: own.sub("_s*", json.dumps(value)) for name, value in self.about["config"].items()
-                if name not in {*HOW - {"compile"}, "seed"}}                # compiled code rounds differently
+        """Settings that change the result of a run, except its seed, as JSON."""
+        return {name: json.dumps(value) for name, value in self.about["config"].items()
+                if name not in {*HOW - {"compile"}, "seed"}}              # compiled code rounds differently
+
+    def without_seed(self, name: str) -> str:
+        """Return a setting as JSON; in a path, _s* replaces the seed of the run."""
+        return re.sub(rf"_s{self.curves.seed}\b", "_s*", self.settings.get(name, ""))
 
     @property
     def logged(self) -> float:
@@ -122,7 +125,8 @@ def grouped(runs: Sequence[Trained]) -> Groups:
         for algorithm in order:
             here = [run for run in runs if (run.curves.env, run.curves.algorithm) == (env, algorithm)]
             names = dict.fromkeys(name for run in here for name in run.settings)
-            varied = [name for name in names if len({run.settings.get(name) for run in here}) > 1]
+            varied = [name for name in names if len({run.settings.get(name) for run in here}) > 1
+                      and len({run.without_seed(name) for run in here}) > 1]
             texts = {name: in_label([run.about["config"].get(name) for run in here]) for name in varied}
             for i, run in enumerate(here):
                 words = [f"{name}={texts[name][i]}" for name in varied]

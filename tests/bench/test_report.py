@@ -157,6 +157,9 @@ def test_what_makes_a_row(trained, tmp_path):
             "config": {"env": "CartPole-v1", "seed": seed, "data": f"data/mixed_s{seed}.npz"}}))
     (runs,) = grouped(read([again])[0])["CartPole-v1"].values()
     assert len(runs) == 2
+    for path in again.rglob("config.json"):                               # all from the data of one seed
+        path.write_text(path.read_text().replace("mixed_s2", "mixed_s1"))
+    assert len(grouped(read([again])[0])["CartPole-v1"]) == 1
 
 
 # Turned red by: a label as long as a path; two settings that a short label makes equal; a function shown as JSON.
