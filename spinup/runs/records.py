@@ -158,6 +158,6 @@ def note_revision(directory: Path) -> None:
 def merge_versions(earlier: dict[str, str], now: dict[str, str]) -> dict[str, str]:
     """Return the versions of the software by package. Different versions of a package are separated by semicolons."""
     def both(package: str) -> str:
-        found = [*earlier.get(package, "").split("; "), *now.get(package, "").split("; ")]
+        found = [x for given in (earlier, now) for x in str(given.get(package, "")).split("; ")]
         return "; ".join(dict.fromkeys(filter(None, found)))
     return {package: both(package) for package in {**earlier, **now}}

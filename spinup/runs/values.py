@@ -60,13 +60,14 @@ def diagnostics(values: Mapping[str, Any]) -> dict[str, float]:
     if taken := OWN & values.keys():
         raise UserError(f"run.log must not get {min(taken)}, a column that every run writes itself; choose another "
                         "name")
+    numbers: dict[str, float] = {}
     for name, value in values.items():
         try:
-            float(value)
+            numbers[name] = float(value)
         except (TypeError, ValueError, RuntimeError):
             shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise UserError(f"run.log must get one number for {name}, not {shape}; log its mean, for example") from None
-    return {name: float(value) for name, value in values.items()}
+    return numbers
 
 
 def finite(x: Tensor) -> bool:
