@@ -163,7 +163,8 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
             return Player(label, random_moves, version, steps, name, reader=make(net))
         return Player(label, moves if net is None else past_self(policy.module.pi, net), version, steps, name)
 
-    players = [player(name, digest(checkpoint["parts"]["policy"]), int(checkpoint["steps"]))]
+    weights = checkpoint["parts"]["model" if algorithm.family else "policy"]
+    players = [player(name, digest(weights), int(checkpoint["steps"]))]
     if pool := checkpoint["parts"].get("pool"):
         taken = sorted(set(np.linspace(0, len(pool["steps"]) - 1, versions).round().astype(int).tolist()))
         players[:0] = [player(f"{name} @{short(pool['steps'][k])}", digest(pool["nets"][k]), int(pool["steps"][k]),
@@ -171,10 +172,10 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     return players
 
 
-def digest(weights: dict[str, Tensor]) -> str:
+def digest(weights: dict[str, Tensor] | Tensor) -> str:
     """Return a fingerprint of weights, `[...]` each: a run that trains on keeps the games of its past versions."""
     found = hashlib.sha256()
-    for name, x in sorted(weights.items()):
+    for name, x in sorted(weights.items()) if isinstance(weights, dict) else [("", weights)]:
         found.update(name.encode() + x.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
 

@@ -148,7 +148,7 @@ def note_revision(directory: Path) -> None:
     """Add the revision of the code, and new versions of the software, to those in the config.json of a run."""
     begun, now = read_run(directory), git_revision()
     earlier = begun.get("git") if isinstance(begun.get("git"), str) else ""
-    noted = {**begun, "versions": merge_versions(begun.get("versions", {}), versions())}
+    noted = {**begun, "versions": merge_versions(begun["versions"], versions())} if "versions" in begun else {**begun}
     if now is not None and earlier.split(", ")[-1] != now:
         noted["git"] = ", ".join(filter(None, (earlier, now)))
     if noted != begun:

@@ -401,7 +401,7 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xffb\n"), encoding="utf-8"))
     check_refused(cli("llm", "chat", run), "standard input is not UTF-8 text; save it as UTF-8")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8"))
-    check_refused(cli("llm", "chat", run), "codec can't decode byte 0xe9")
+    check_refused(cli("llm", "chat", run), "standard input is not UTF-8 text; save it as UTF-8")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     check_refused(cli("llm", "chat", run), "standard input has no prompt; run `spinup llm chat` in a terminal")
 

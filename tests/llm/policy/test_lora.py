@@ -227,9 +227,10 @@ def test_a_run_is_resumed_loaded_trained_further_and_exported(beginner, tmp_path
     assert all(torch.equal(a, b) for a, b in zip(*(m.state_dict().values() for m in models), strict=True))
     assert not torch.equal(models[0].blocks[0].qkv.weight, load_model(beginner).model.blocks[0].qkv.weight)
     assert read_run(whole.directory)["config"]["lora"] == 2
-    done = cli("llm", "export", str(whole.directory), str(tmp_path / "peft"), "--adapters")
-    assert done.out.strip().endswith("peft")
-    torch.testing.assert_close(load_model(tmp_path / "peft").model(IDS % 11), models[0](IDS % 11), rtol=1e-4, atol=1e-4)
+    done = cli("llm", "export", str(whole.directory), str(tmp_path / "adapters"), "--adapters")
+    assert done.out.strip().endswith("adapters")
+    again = load_model(tmp_path / "adapters").model
+    torch.testing.assert_close(again(IDS % 11), models[0](IDS % 11), rtol=1e-4, atol=1e-4)
     further = llm.grpo(**{**settings, "model": str(whole.directory), "lora": 0}, total_steps=1, log_dir=str(tmp_path))
     assert not layers(load_unmerged(further.directory).model)
 
