@@ -3,10 +3,9 @@
 #
 # The loss below depends on padding, and it must not. Find and fix the bug. REINFORCE++ trains a small model with a
 # modified loss. REINFORCE++ is REINFORCE with a KL penalty for each token and advantages that are normalised over the
-# batch ([REINFORCE](../llm/reinforce.md)). In its task `taste`, a hidden reader scores a line of letters
-# ([tasks](../llm/tasks.md)). In the modified loss, all tokens of a response share one advantage, the mean of the
-# advantages of its tokens, as in the code of AReaL. In GSPO (Zheng et al. 2025), too, all tokens of a response share
-# one advantage:
+# batch. In its task `taste`, a hidden reader scores a line of letters. In the modified loss, all tokens of a response
+# share one advantage, the mean of the advantages of its tokens, as in the code of AReaL. In GSPO (Zheng et al. 2025),
+# too, all tokens of a response share one advantage:
 #
 # $$L = -\frac{1}{\sum_i |y_i|} \sum_i \hat A_i \sum_{t=1}^{|y_i|} \log \pi(y_{i,t}), \qquad
 # \hat A_i = \frac{1}{|y_i|} \sum_{t=1}^{|y_i|} \hat A_{i,t},$$
