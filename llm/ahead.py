@@ -1,10 +1,10 @@
-"""Batches of a sampling engine, also of one that samples ahead: the next batch, while the learner works on this one.
+"""Batches from a sampling engine. With a lag, it samples the next batch while the learner works on the current one.
 
 With a lag of 1, update k learns from responses of the weights before update k - 1. The loss of each token is multiplied
 by `llm.learn.importance_weights`, which corrects for the difference.
 
-The engine is `llm.policy.engine.Server`, or a second process of this library. Either samples whole responses: the
-rewards are computed here, and a tool or an episode cannot take part.
+The engine is `llm.policy.engine.Server`, or a second process of this library. Both sample whole responses. The rewards
+are computed here. Tools and episodes are not supported.
 """
 import copy
 import math
@@ -40,7 +40,7 @@ from spinup.signals import NAMES
 
 FOLDER = "engine"           # of the weights for a server, in the run's folder
 CLOSE = 0.01                # nats; smaller differences of two log-probabilities may be those of rounding
-CHECKED = 8                 # responses whose log-probabilities tell the temperature of a server
+CHECKED = 8                 # responses whose log-probabilities show the temperature of a server
 
 
 def check_shared_memory(needed: int) -> None:
@@ -181,7 +181,7 @@ def check_temperature(model: Transformer, prompts: Prompts, found: dict[str, Ten
     default. They would give wrong importance weights.
 
     One response to each of P `prompts` is scored at both temperatures. Return False if these scores are nearly equal,
-    so that they cannot tell.
+    so that the check is inconclusive.
     found: ids and logp `[P, T]`, and lengths `[P]`, of responses that were sampled with the weights of `model`, or with
     those before its last update.
     """
@@ -216,10 +216,11 @@ class Source:
         return problems_of(self.run.task, n, self.run.rng)
 
     def sample(self, problems: Sequence[Problem], samples: int) -> Batch:
-        """Return responses to these problems; with a lag, those to the problems of the call before, and begin these.
+        """Return responses to these problems. With a lag, return those to the problems of the previous call instead.
 
-        The first call with a lag has no batch of a call before: it samples one, and begins the next one with the same
-        weights. Raise EngineError, after it saved the run as it was before this update.
+        With a lag, also begin to sample responses to these problems. The first call has no previous call: it samples
+        one batch, and begins the next one with the same weights. If the engine fails, save the run as it was before
+        this update, and raise EngineError.
         """
         run = self.run
         try:

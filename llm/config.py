@@ -39,7 +39,7 @@ class LanguageConfig(RunConfig):
     MODELS: ClassVar[tuple[int, int]] = (1, 1)
     # True if responses are of older weights or of another program than the learner's; importance weights correct this.
     off_policy: ClassVar[bool] = False
-    # Settings that only count with some value of another setting: their name, its name, its values.
+    # Settings that have an effect only with certain values of another one: their name, its name, its values.
     ONLY_WITH: ClassVar[tuple[tuple[str, str, tuple[Any, ...]], ...]] = ()
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
@@ -120,8 +120,8 @@ class LanguageConfig(RunConfig):
         """Updates between two rows of a pretrained model's log.
 
         There are at most 10 rows after the first one. The responses of all rows are at most a sixth of those that the
-        run learns from. A response takes up to as long to evaluate, because its prompt is read for it alone and the
-        reference policy reads it too. So evaluation takes at most a seventh of the time.
+        run learns from. Evaluating a response takes up to as long as learning from one, because its prompt is read for
+        it alone and the reference policy reads it too. So evaluation takes at most a seventh of the time.
         """
         rows = self.total_steps * self.responses // (6 * self.evaluated) - 1                # one is before any update
         return math.ceil(self.total_steps / max(1, min(10, rows)))
@@ -235,6 +235,6 @@ class PreferenceConfig(LanguageConfig):
     def evaluated(self) -> int:
         """Largest number of responses that a row needs.
 
-        The responses of held-out pairs, at most `8 * held_out`, count a third, because they are only scored.
+        The responses of held-out pairs, at most `8 * held_out`, count as a third each, because they are only scored.
         """
         return 2 * self.held_out + 8 * self.held_out // 3

@@ -11,7 +11,7 @@ from spinup.runs.records import read_result, read_run
 LITTLE_CONTRAST = 0.8   # share of groups with zero variance; above this, most samples are wasted
 CUT_OFF = 0.25          # share of responses that are cut off; above this, the policy mainly learns the length limit
 COLLAPSED = 0.02        # nats of entropy; below this, the policy does not explore
-OUTVOTED = 0.5          # share of prompts with a right majority answer; below this, votes reward more wrong answers
+OUTVOTED = 0.5          # share of prompts with a right majority answer; below this, votes mostly reward wrong answers
 
 
 def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accuracy") -> list[str]:
@@ -27,7 +27,7 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
         what = ("raise --temperature or --samples, or start from a policy whose responses differ more" if graded else
                 "the task is nearly solved, or you need harder prompts" if right > 0.5 else
                 "start from a better policy, use easier prompts or raise --samples")
-        said.append("most groups (all responses to a prompt) have zero variance: equal rewards give no learning signal "
+        said.append("most groups (responses to one prompt) have zero variance: equal rewards give no learning signal "
                     f"({row['zero_variance']:.0%} now); {what}")
     if row.get("cut_off", 0) > CUT_OFF:
         what = "are scored although they are unfinished" if graded else "rarely get a reward"

@@ -63,7 +63,7 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
 def competitor(directory: Path) -> Callable[[Tensor | None], Callable[..., np.ndarray]]:
     """Return a function that makes a player of a run's game: `llm.duels.mover`.
 
-    Its argument are the weights of a past version, `[parameters]`, or None for the policy of the last checkpoint. Raise
+    Its argument is the weights of a past version, `[parameters]`, or None for the policy of the last checkpoint. Raise
     UserError if the task of the run is no game.
     """
     folder, data, task = restore.open_run(directory)

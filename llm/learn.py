@@ -39,9 +39,9 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         per_row: tensors `[B]`, `[B, 1]` or `[B, T]` of the whole batch.
         by_rows: True if the diagnostics are means over rows, not over tokens.
     The result also has loss, entropy, and the smallest and largest pi / pi_old. The ratios are NaN if pi_old is
-    unknown, as for a teacher. If another policy sampled than pi_old, it has off_policy: the share of tokens with an
-    importance weight outside `NEAR`, before truncation. With several ranks, each computes the gradient of its share of
-    the rows, and the diagnostics are those of all rows.
+    unknown, as for a teacher. If a policy other than pi_old sampled the responses, it also has off_policy: the share of
+    tokens with an importance weight outside `NEAR`, before truncation. With several ranks, each computes the gradient
+    of its share of the rows, and the diagnostics are those of all rows.
     """
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)
@@ -148,8 +148,8 @@ def importance_weights(r: Responses, largest: float = math.inf, whole: bool = Fa
     weights of its tokens, as in GSPO.
 
     Multiplied by them, the loss of a token has the expectation that it would have if pi_old had drawn the token after
-    the same prefix. Truncation bounds the variance and adds a bias (Ionides 2008). They are 1, a number, if pi_old is
-    the policy that sampled.
+    the same prefix. Truncation bounds the variance and adds a bias (Ionides 2008). The result is the number 1 if pi_old
+    is the policy that sampled.
     """
     if r.drawn is None:
         return 1.0

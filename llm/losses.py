@@ -40,7 +40,8 @@ def weighted_policy_gradient(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: 
     """CISPO: the policy gradient, each token with its clipped ratio as a constant weight.
 
     The loss is -clip(ratio) adv log pi, and no gradient flows through the ratio. So a token beyond a limit keeps a
-    gradient; with PPO's loss it has none. `clip` is (eps below 1, eps above 1). An eps below of 1 sets no lower limit.
+    gradient; with PPO's loss it has none. `clip` is (eps below 1, eps above 1). If the first eps is 1, there is no
+    lower limit.
     """
     ratio = select(logp - logp_old, mask).detach().exp()
     weight = ratio.clamp(max(0.0, 1 - clip[0]), 1 + clip[1])

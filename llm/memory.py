@@ -137,9 +137,9 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
 
 
 def problems_at_once(policy: LanguagePolicy, prompts: Sequence[str | Messages], samples: int, most: int) -> int:
-    """Return how many of these prompts, at most `most`, an evaluation samples `samples` responses to at once, so that
-    the KV caches take at most `EVALUATED` bytes. With less memory, print a line: other random numbers then belong to a
-    response."""
+    """Return the number of prompts, at most `most`, for which an evaluation samples `samples` responses at once. The KV
+    caches then take at most `EVALUATED` bytes. With less memory, print a line, because each response then gets
+    different random numbers."""
     model, longest = policy.model, policy.max_tokens + max(len(policy.tokenizer.prompt(p)) for p in prompts)
     free = torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else free_memory()
     each = CACHES * longest * model.shape.layers * 2 * model.shape.kv_heads * model.shape.head_size * 4 * samples

@@ -53,7 +53,7 @@ def moved(batch: Batch, device: torch.device | str) -> Batch:
 def sum_gradients(parts: dict[str, object]) -> None:
     """Let the optimisers among these parts add the gradients of all ranks before their next step.
 
-    An optimiser whose gradient each rank has computed from all rows has set it to 0 since then, which undoes this.
+    If each rank computes an optimiser's gradient from all rows, it has called `zero_grad` first, which undoes this.
     """
     for part in parts.values():
         if isinstance(part, FlatAdam):

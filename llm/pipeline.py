@@ -147,7 +147,8 @@ def free_name(recipe: Recipe, cfg: LanguageConfig) -> str:
 def check(stages: Sequence[Stage]) -> None:
     """Raise UserError if one of the unfinished stages could not start.
 
-    A stage starts from the model of an earlier one, as that one starts from its own: only the weights will differ.
+    For a stage that starts from an unfinished one, check with the initial model of that one: only the weights will
+    differ.
     """
     starts: dict[str, Start] = {}                                         # by folder, of stages that are to come
     for stage in stages:

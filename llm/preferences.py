@@ -81,8 +81,8 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
 class PairsChecksum:
     """Part of a checkpoint: a checksum of the pairs that a run read or sampled before its first update.
 
-    A resumed run reads or samples them again. Loading raises UserError if it got other pairs, which would silently be
-    other training data.
+    A resumed run reads or samples them again. Loading raises UserError if the pairs differ. Otherwise the run would
+    silently continue with other training data.
     """
 
     def __init__(self, *pairs: Batch):

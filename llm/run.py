@@ -145,7 +145,7 @@ class Run(Training):
         self.means.add(values)
 
     def depend_on(self, name: str, model: nn.Module) -> None:
-        """Refuse to resume the run if a model that does not learn has other weights than now."""
+        """Refuse to resume the run if the weights of a model that does not learn have changed."""
         self.others[name] = checksum(model)
 
     def columns(self, *names: str) -> None:

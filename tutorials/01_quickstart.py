@@ -40,7 +40,7 @@ QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False,
 # An **episode** ends when the pole leans too far, when the cart leaves its track, or after 500 steps.
 # The sum of an episode's rewards is its **return**. The largest possible return is 500.
 #
-# No one shows the agent the right push. First, measure how far random pushes get.
+# No one shows the agent the right push. First, measure the return of random pushes.
 
 # %%
 env = gymnasium.make("CartPole-v1")
@@ -88,10 +88,10 @@ show(figure, "Mean return of the last 100 episodes against environment steps. Ev
 # does with random pushes. Within 100,000 steps, about half an hour of play, every seed learns to
 # balance the pole for the whole episode.
 #
-# A training curve looks back. It averages the last 100 episodes. Earlier and weaker policies played
-# most of these episodes, and they sampled their actions. To measure the *final* policy, evaluate it
-# in new episodes that training has not seen. The next cell plays 100 of them for each seed and
-# takes the most likely push in each step.
+# A training curve lags behind the policy. It averages the last 100 episodes. Earlier and weaker
+# policies played most of these episodes, and they sampled their actions. To measure the *final*
+# policy, evaluate it in new episodes that training has not seen. The next cell plays 100 of them
+# for each seed and takes the most likely push in each step.
 
 # %%
 final = [evaluate(result.policy, "CartPole-v1", episodes=100).mean
@@ -186,7 +186,7 @@ assert writer.progress["held_out_accuracy"][-1] > 0.9
 # %% [markdown]
 # ## The files of a run
 #
-# Each training run writes a folder. It holds the settings, a table with one row per epoch, a plot of
+# Each training run writes a folder. It holds the settings, the log as a table, a plot of
 # the learning curve, a checkpoint and the result.
 
 # %%
@@ -198,7 +198,7 @@ assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {
 
 # %% [markdown]
 # In a terminal, `spinup ppo --env CartPole-v1 --total-steps 100000` starts the same training.
-# `spinup watch` shows the policy play.
+# `spinup watch` shows how the policy plays.
 #
 # ## Try it
 #
@@ -208,8 +208,8 @@ assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {
 #
 #    The training curves agree: all three end near 80. The final policies do not. In one check they
 #    scored 364, 500 and 490, with a confidence interval from 264 to 639. This is much too wide to
-#    compare two methods. It even exceeds 500, because the formula does not know the largest possible
-#    return.
+#    compare two methods. It even exceeds 500, because the formula does not take the largest
+#    possible return into account.
 #
 #    </details>
 #

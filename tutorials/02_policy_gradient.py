@@ -4,8 +4,8 @@
 # **You will** follow one episode step by step and compute the policy gradient of a small problem
 # exactly. You estimate it from episodes in four ways, and measure the bias and the variance of each
 # estimate. Then you see what goes wrong when a batch is used twice, and train VPG on CartPole. **You
-# need** the first notebook, probabilities and matrices. **Time**: forty minutes. The code runs for one
-# of them.
+# need** the first notebook, probabilities and matrices. **Time**: forty minutes. The code runs for
+# about one minute.
 #
 # You make one choice, the budget. `ci` needs about a minute on one CPU core. `cpu` plays more episodes
 # and trains on more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if
@@ -41,7 +41,7 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 #
 # The **policy** $\pi(a \mid s)$ is the probability of action $a$ on square $s$. Our policy has one
 # parameter $\theta_s$ per square. It goes right with probability $\pi(\text{right} \mid s) = 1 / (1 +
-# e^{-\theta_s})$, the sigmoid of $\theta_s$. A larger $\theta_s$ makes «right» more likely. The next
+# e^{-\theta_s})$, the sigmoid of $\theta_s$. A larger $\theta_s$ makes "right" more likely. The next
 # cell fixes the five parameters and plays one episode.
 
 # %%
@@ -85,8 +85,8 @@ assert abs(sum(reward for *_, reward in episode) - 0.5) < 1e-9
 # agent took on square $s_t$ in step $t$. Its derivative with respect to the parameters is the
 # **score function**. In the code it is called `score`. If you add a small multiple of the score to
 # the parameters, the action becomes more likely. Here only $\theta_{s_t}$, the parameter of the
-# current square, has a nonzero derivative. For the sigmoid it is $1 - \pi(\text{right} \mid s_t)$
-# after «right», and $-\pi(\text{right} \mid s_t)$ after «left».
+# current square, has a nonzero derivative. For the sigmoid, this derivative is
+# $1 - \pi(\text{right} \mid s_t)$ after "right", and $-\pi(\text{right} \mid s_t)$ after "left".
 #
 # **A weight.** The **return-to-go** is the sum of the rewards from this step to the end. But some
 # squares are better than others, whatever the agent does there. So compare the return-to-go with the
@@ -142,8 +142,8 @@ assert (one_estimate[:2] == 0).all() and one_estimate[2] > 0 and one_estimate[3]
 # Each of the five estimates of the advantage is positive, because this episode ended well. Even the
 # step to the left on square 4 has a positive estimate. It was a bad action, but the episode ended
 # well in spite of it. So one episode gives a very noisy estimate. It also says nothing about
-# squares 0 and 1, which the agent did not visit. The average over many episodes is correct. This
-# notebook shows how noisy the estimates are, and how to reduce the noise.
+# squares 0 and 1, which the agent did not visit. Averaged over many episodes, these errors cancel.
+# This notebook shows how noisy the estimates are, and how to reduce the noise.
 #
 # ## The exact gradient
 #
@@ -209,8 +209,8 @@ assert advantage[4, 0] < 0
 #
 # ## Estimates from episodes
 #
-# In a real task the agent knows neither $P$ nor $d$. It only has episodes. But the theorem is an
-# average over episodes. For each episode, compute the sum of
+# In a real task the agent knows neither $P$ nor $d$. It only has episodes. But the sum in the
+# theorem is an expected value over episodes. For each episode, compute the sum of
 # $\nabla \log \pi(a_t \mid s_t)\, \hat A_t$ over its steps, where $\hat A_t$ is an estimate of the
 # advantage. If the estimates are unbiased, up to a term that does not depend on the action $a_t$,
 # the expected value of this sum is $\nabla J$. Four choices of $\hat A_t$ are common:
@@ -327,8 +327,8 @@ assert torch.allclose(-downhill, each.mean(0), atol=1e-10)
 # %% [markdown]
 # ## The bias-variance trade-off of lambda
 #
-# In practice $V$ must be learned, and it is never exact. Take the worst case: $V = 0$, a value
-# function that knows nothing. With $\lambda = 0$, GAE then sees only the next reward. With
+# In practice $V$ must be learned, and it is never exact. Take an extreme case: $V = 0$, as
+# before any learning. With $\lambda = 0$, GAE is then only the reward of the same step. With
 # $\lambda = 1$, GAE is the return-to-go, which has no bias.
 #
 # The mean of $\hat A$ for a given square and action can also be computed exactly, from five linear
@@ -471,10 +471,10 @@ assert slow < min(usual, one) and abs(usual - one) < min(usual, one) - slow
 
 # %% [markdown]
 # On average over seeds, VPG with $\lambda = 0$ learns more slowly than with 0.95 and more slowly
-# than with 1. GAE with $\lambda = 0$ relies on $V$ alone, and at first $V$ knows nothing. The
-# difference between 0.95 and 1 is smaller, and seeds with the same $\lambda$ differ too. A common
-# rule says that 0.95 is better than 1. Three to five seeds are too few to confirm or refute this
-# rule.
+# than with 1. GAE with $\lambda = 0$ replaces all rewards after the current step by $V$, and at
+# first $V$ has learned nothing. The difference between 0.95 and 1 is smaller, and seeds with the
+# same $\lambda$ differ too. A common rule says that 0.95 is better than 1. Three to five seeds are
+# too few to confirm or refute this rule.
 #
 # ## Try it
 #

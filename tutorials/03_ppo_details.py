@@ -77,7 +77,7 @@ assert (slope[0, :4] > 0).all() and (slope[1, 2:] < 0).all()
 # training.
 #
 # There are two tasks. One is CartPole. The other is **Acrobot**: two links hang from a pivot, and a
-# motor between them must swing them up. Each step before that costs 1, for at most 500 steps. The
+# motor between them must swing them up. Each step until then costs 1, for at most 500 steps. The
 # settings are the library's presets, with smaller networks and the changes in `TASKS`.
 #
 # The runs are short. They end while the policy still improves, so a variant that learns more slowly is
@@ -145,8 +145,8 @@ show(figure, "Mean return over training. On CartPole, one epoch is far slower th
 # %% [markdown]
 # This figure shows only a few variants of each task. The next figure shows all variants. The
 # **effect** of a change is the score with the change minus the score of PPO. We subtract the scores
-# seed by seed, because the two runs of a seed start with the same episodes and, except in «weights not
-# orthogonal», with the same weights.
+# seed by seed, because the two runs of a seed start with the same episodes and, except in "weights not
+# orthogonal", with the same weights.
 # The bar is the 95 % confidence interval of the mean effect over seeds, by Student's t. With three
 # seeds the interval is wide, because three values say little.
 
@@ -206,14 +206,14 @@ if len(SIZE["seeds"]) >= 10:
 #   average. The last section returns to this.
 # - **Minibatches, GAE, advantage normalisation, scaled rewards, raw observations**: on average, a
 #   change of one of these five slows PPO down on Acrobot. The mean of the five effects is a loss of
-#   over 20 points. Three seeds can decide only few of the five effects. With ten seeds (the budget
-#   `cpu`), all five mean effects are below 0. The whole intervals of minibatches, scaled rewards
-#   and raw observations are then below 0 too. On CartPole, GAE makes little difference.
+#   over 20 points. With three seeds, only a few of the five effects are clear. With ten seeds (the
+#   budget `cpu`), all five mean effects are below 0. The whole intervals of minibatches, scaled
+#   rewards and raw observations are then below 0 too. On CartPole, GAE makes little difference.
 # - **Annealing, gradient clipping, orthogonal initialisation, bootstrapping at truncation**: the mean
 #   of these four effects is less than a tenth of the score on both tasks. Some of them cannot matter in
 #   runs this short. Annealing, for example, mainly makes the late steps smaller.
 #
-# Many of the intervals contain 0. This means «undecided», which is not the same as «no effect». And
+# Many of the intervals contain 0. This means "undecided", which is not the same as "no effect". And
 # of twenty 95 % intervals, one is expected to miss the true effect. If you report only the
 # intervals that exclude 0, some of what you report is chance.
 #
@@ -264,8 +264,8 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["PPO"
 # an update moved the policy more than twice as far. On average, this did no harm.
 #
 # So the clip is a safety device. On Acrobot, where updates are small anyway, it costs speed. On
-# CartPole with thirty-two epochs, it saves the training. You rarely know beforehand which case you
-# have, so keep the clip on.
+# CartPole with thirty-two epochs, it prevents the collapse. You rarely know beforehand which case
+# you have, so keep the clip on.
 #
 # ## Try it
 #

@@ -4,9 +4,9 @@
 # **You will** see why the maximum of several noisy estimates is too large, and compute by how much. You
 # watch this error grow in problems whose true values are known. You find a case where it hurts the
 # policy and a case where it does not. Then you measure DQN and double DQN on CartPole. **You need** the
-# first notebook, [Introduction 1](../docs/intro/1_problem.md) from «Discount» to «Bellman equations»,
+# first notebook, [Introduction 1](../docs/intro/1_problem.md) from "Discount" to "Bellman equations",
 # and the mean and the normal distribution. **Time**: thirty minutes. The code runs for
-# one of them.
+# about one minute.
 #
 # You make one choice, the budget. `ci` needs about a minute on one CPU core. `cpu` trains on more
 # seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
@@ -231,8 +231,8 @@ assert max(abs(x / y - 1) for x, y in zip(*loss.values(), strict=True)) < 0.1
 # Each machine pays -0.2 on average, with a standard deviation of 1. The best policy never enters
 # the hall.
 #
-# But the more machines there are, the better the best of them looks. The formula above gives how
-# much the maximum overestimates: $c_n$ times the standard deviation of an estimate. If this exceeds
+# But the more machines there are, the better the best of them looks. The formula above gives the
+# overestimation by the maximum: $c_n$ times the standard deviation of an estimate. If this exceeds
 # 0.2, the hall looks better than home on average. With four machines or more, it does.
 
 # %%
@@ -386,8 +386,8 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 #    same errors as DQN. With an older one, its values fall. A check with three seeds agrees. With
 #    noise 3 and `target_every` 64, DQN predicted 23.5 for the first states and double DQN 19.5. The
 #    actual return of both policies was about 20. With `target_every` 4, both methods diverged on
-#    most seeds, to values of hundreds of thousands. The tables do not show this. A network that
-#    follows its own errors too closely is unstable.
+#    most seeds, to values of hundreds of thousands. The tables do not show this. If the
+#    target network is renewed too often, the training of a network can be unstable.
 #
 #    </details>
 #

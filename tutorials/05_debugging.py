@@ -2,9 +2,9 @@
 # # 5. Debugging: probe environments and honest evaluation
 #
 # **You will** plant bugs in PPO and find them within seconds, with tiny environments made for this
-# purpose. Then you measure how good a policy is, so that the number means something. **You need**
-# notebooks [2](02_policy_gradient.ipynb) and [3](03_ppo_details.ipynb). **Time**: twenty minutes. The code runs
-# for two of them.
+# purpose. Then you evaluate a policy in a way that gives a meaningful number. **You need**
+# notebooks [2](02_policy_gradient.ipynb) and [3](03_ppo_details.ipynb). **Time**: twenty minutes.
+# The code runs for about two minutes.
 #
 # You make one choice, the budget. `ci` needs less than two minutes on one CPU core. `cpu` trains on
 # more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
@@ -90,7 +90,7 @@ assert all(r.progress["return_mean_100"][-1] > 100 for r in slipped)
 # ## Probe environments
 #
 # A **probe environment** is so small that you know the correct result in advance. It tests one thing.
-# Each probe below needs one thing that the earlier ones do not need. The discount $\gamma$ is
+# Each probe below tests one thing that the earlier ones do not test. The discount $\gamma$ is
 # $\frac12$, so an error in it cannot be overlooked.
 #
 # | probe | steps | observation | reward | correct result |
@@ -394,8 +394,8 @@ assert all(b > a - 60 for a, b in zip(lasts, bests, strict=True))
 # a noisy measurement, so this measurement is too high on average.
 #
 # In CartPole the limit of 500 hides this effect. So suppose that twenty checkpoints are equally
-# good. We sample the episodes of each one from the policy above with the largest spread of returns.
-# Each is measured in ten episodes:
+# good. For each one we sample ten returns from those of the policy above with the largest spread of
+# returns:
 
 # %%
 rng = np.random.default_rng(0)
@@ -417,9 +417,10 @@ assert 1.3 < flattery / error < 2.5
 #
 # ## How many seeds?
 #
-# Suppose that two methods are equally good, and you run each with $n$ seeds. Then all orders of the
-# $2n$ scores are equally likely. The probability that every score of one method beats every score
-# of the other is $2\,(n!)^2 / (2n)!$. This is a third for two seeds and a tenth for three.
+# Suppose that the scores of two methods have the same distribution, and you run each with $n$
+# seeds. Without ties, all orders of the $2n$ scores are then equally likely. The probability that
+# every score of one method beats every score of the other is $2\,(n!)^2 / (2n)!$. This is a third
+# for two seeds and a tenth for three.
 #
 # And how large is the gap between the two means? The next cell samples scores from the runs above. It
 # measures the gap between two groups of the *same* method.
@@ -512,8 +513,8 @@ assert max(covered["our scores"][1]) < 0.85 and min(covered["our scores"][-1]) >
 assert np.diff(covered["our scores"]).min() > -0.05
 
 # %% [markdown]
-# With two or three seeds, two equal methods seem 50 points apart in about two of three comparisons. With
-# twenty seeds, this happens in one of five.
+# With two or three seeds, two equal methods differ by at least 50 points in about two of three
+# comparisons. With twenty seeds, this happens in one of five.
 #
 # The percentile bootstrap promises 95 %. For normal scores it contains the true mean about half the
 # time with two seeds, and three times in four with three seeds. With ten seeds it contains the true
@@ -536,9 +537,9 @@ assert np.diff(covered["our scores"]).min() > -0.05
 #
 #    In a check, all six probes passed on three seeds without normalisation, and CartPole still
 #    learned. Normalisation changes the scale of the advantages and subtracts a common baseline. It
-#    does not decide which action is better, and these probes only ask that. It is a bug only if the
-#    program promises normalisation. In notebook 3, with ten seeds, PPO learns more slowly on
-#    Acrobot without normalisation, on average.
+#    does not change which action is better, and these probes test only this. Its absence is a bug
+#    only if the program is meant to normalise. In notebook 3, with ten seeds, PPO learns more
+#    slowly on Acrobot without normalisation, on average.
 #
 #    </details>
 #

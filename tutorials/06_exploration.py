@@ -4,7 +4,7 @@
 # **You will** see why random actions explore badly. You reward an agent for new states and draw a
 # map of the states that are new to it. Then you distract the agent with a screen of random
 # pictures. **You need** [PPO](01_quickstart.ipynb), and the idea of Q-learning for the first part.
-# **Time**: fifteen minutes. The code runs for two of them.
+# **Time**: fifteen minutes. The code runs for about two minutes.
 #
 # You make one choice, the budget. `ci` needs less than two minutes on one CPU core. `cpu` trains on
 # more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
@@ -165,7 +165,7 @@ assert min(reached["parameters"]) >= 3 and np.median(reached["actions"]) <= 2
 # %% [markdown]
 # Parameter noise reaches the last state again and again, on every seed. Action noise almost never
 # does. The cause is not a lack of randomness: at the start, all actions of this run are random.
-# Action noise can succeed with a lucky initial network. A network that happens to prefer «right»
+# Action noise can succeed with a lucky initial network. A network that happens to prefer "right"
 # reaches the last state without any exploration.
 #
 # ## An intrinsic reward for novelty
@@ -376,11 +376,11 @@ ranks = [np.argsort(np.argsort(x)) for x in (visits[tuple(cells.T)], bonus)]
 assert np.corrcoef(*ranks)[0, 1] < -0.4 and pay["last"] > 5 * pay["first"]
 
 # %% [markdown]
-# The two maps are roughly opposite: the more visits a cell has, the smaller its bonus. Each room
-# beyond the first would give more than twenty times its bonus. So an agent that receives the bonus is
-# drawn to whatever it has not seen, and the last room is part of that. But the bonus is not a count.
-# Cells with no visits differ in their bonus by chance, because an untrained output differs from cell
-# to cell. Here the third room pays more than the last one.
+# The two maps are roughly opposite: the more visits a cell has, the smaller its bonus. In each room
+# beyond the first, the mean bonus is more than twenty times that of the first room. So an agent
+# that receives the bonus is drawn to all cells that it has not seen, including those of the last
+# room. But the bonus is not a count. Cells with no visits differ in their bonus by chance, because
+# an untrained output differs from cell to cell. Here the third room pays more than the last one.
 #
 # ## A noisy television
 #

@@ -5,7 +5,7 @@
 # train a network that finds its own strategy. You then erase its memory, and look at what the
 # memory holds. **You need** the first notebook, the Bellman equations of
 # [Introduction 1](../docs/intro/1_problem.md) and some probability. **Time**: twenty minutes. The
-# code runs for one of them.
+# code runs for about one minute.
 #
 # You make one choice, the budget. `ci` needs less than ninety seconds on one CPU core. `cpu` trains
 # on five seeds, with three times as many steps. `gpu` does the same on a GPU. The environment
@@ -152,7 +152,7 @@ assert abs(known["UCB1"] - LIMIT) < 0.06
 #   pulls.
 #
 # No one gives the network Beta distributions, bonuses or a rule for exploration. Its weights do not
-# change within a trial. If its pulls improve during a trial, it has learned within its memory.
+# change within a trial. If its pulls improve during a trial, this learning happens in its memory.
 
 # %%
 trained = [rl2("Bandits-5x10-v0", seed=seed, total_steps=SIZE["steps"], **QUIET)
@@ -209,8 +209,8 @@ assert min(sums) > known["Thompson"] + 0.5
 assert (np.mean(sums) - 5) / (LIMIT - 5) > 0.9
 
 # %% [markdown]
-# Random pulls return 5. On average, the networks gain more than nine tenths of the difference
-# between random pulls and the limit. All seeds are far above Thompson sampling.
+# Random pulls have a mean return of 5. On average, the networks gain more than nine tenths of the
+# difference between random pulls and the limit. All seeds are far above Thompson sampling.
 #
 # ## Where the learning happens
 #

@@ -3,8 +3,8 @@
 #
 # **You will** see why training against the newest version can run in circles. You train an agent
 # for tic-tac-toe against its own past versions, evaluate it against a perfect player, and rate the
-# versions. **You need** the first notebook. **Time**: fifteen minutes. The code runs for one of
-# them.
+# versions. **You need** the first notebook. **Time**: fifteen minutes. The code runs for about
+# one minute.
 #
 # You make one choice, the budget. `ci` needs less than ninety seconds on one CPU core. `cpu` trains
 # with four times as many moves. `gpu` does the same, with the networks on a GPU. The environment
@@ -42,10 +42,11 @@ QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False,
 # versions need not be a better player.
 #
 # Take rock, paper, scissors with one change: a win with rock counts 2, and every other win
-# counts 1. Let $A_{ij}$ be the payoff of move $i$ against move $j$, and let $x$ be a mixture of
-# moves: $x_j$ is the probability of move $j$. Then move $i$ wins $(A x)_i$ on average against this
-# mixture. The best reply wins $\max_i (A x)_i$, which is called the **exploitability** of $x$. It
-# is 0 only at the **equilibrium**: one quarter rock, one half paper, and one quarter scissors.
+# counts 1. Let $A_{ij}$ be the payoff of move $i$ against move $j$, and let $x$ be a mixed
+# strategy: $x_j$ is the probability of move $j$. Then move $i$ wins $(A x)_i$ on average against
+# this strategy. The best reply (or best response) wins $\max_i (A x)_i$, which is called the
+# **exploitability** of $x$. It is 0 only at the **equilibrium**: one quarter rock, one half paper,
+# and one quarter scissors.
 #
 # Now let each new version be the best reply to a pool of earlier versions. As in Bansal et al.
 # (2018), the pool contains the versions $\lceil \delta v \rceil$ to $v$, numbered from 0. Here $v$
@@ -120,8 +121,9 @@ assert set(drawn) == set(range(10)[int(np.ceil(0.5 * 9)):])
 #   each cycle is longer than the one before. A best reply never wins less than one quarter from the
 #   pool.
 #
-# So a pool of past versions helps in games where strategies beat each other in a circle. You do not
-# know in advance whether a game is of this kind. Tic-tac-toe needs no mixture: it has a best
+# So a pool of past versions helps in non-transitive games, where strategies beat each other in a
+# cycle. You do not
+# know in advance whether a game is of this kind. Tic-tac-toe needs no mixed strategy: it has a best
 # move in every position, and a player that always takes it never loses.
 #
 # ## Tic-tac-toe
@@ -177,8 +179,8 @@ assert sum(found[:, 2].sum() for found in against["minimax"]) <= 90
 
 # %% [markdown]
 # No one has told the agent any rule except which moves are legal, and it has played only against
-# its past versions. It loses almost no game to random moves. Against minimax, it draws nearly all
-# games. A random player loses more than 350 of 500 games to minimax.
+# its past versions. It loses almost no games against random moves. Against minimax, it draws nearly
+# all games. A random player loses more than 350 of 500 games to minimax.
 #
 # The preset of the library trains for 4 million moves. In its
 # [benchmark](../docs/benchmarks/README.md#self-play-bansal-et-al-2018), no sequence of replies
@@ -225,8 +227,8 @@ assert "".join(shown[-1]).count("X") == (len(shown) + 1) // 2
 # The gradient is zero when each player has as many points as its strength predicts. Gradient ascent
 # finds this maximum in three lines. The library's `bradley_terry` uses Newton's method. It also
 # computes 95 % confidence intervals from the curvature at the maximum. Both versions add one draw
-# against an average player to the games of each player. Without this draw, a player with no loss
-# would get an infinite strength.
+# against an average player to the games of each player. Without this draw, a player that won all
+# its games would get an infinite strength.
 
 # %%
 ENV, GAMES = "TicTacToe-v0", 30 // len(SIZE["seeds"])   # games per pair, moving first
@@ -291,7 +293,7 @@ assert rating.argmin() in (0, 7, 14, number - 2)
 # the one before it, state how many games the version has played.
 #
 # A rating shows how many points a player gets *against these players*. Minimax never loses, but it
-# sets no traps either: it chooses at random among the moves that lead to a draw. So a player can be
+# sets no traps either: it chooses at random among the optimal moves. So a player can be
 # rated above minimax and still never beat it.
 #
 # ## Break it: no random openings
@@ -346,7 +348,7 @@ assert (np.mean([without[0] for without in lost["empty board"]])
 # a few.
 #
 # A rating from games within one group measures progress within that group only. You cannot compare
-# the ratings of two such groups. Use opponents from outside to measure strength.
+# the ratings of two such groups. Use opponents from outside the group to measure strength.
 #
 # ## Try it
 #

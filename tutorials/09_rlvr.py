@@ -2,9 +2,10 @@
 # # 9. Verifiable rewards: from REINFORCE to GRPO
 #
 # **You will** compare five estimates of a language model's policy gradient with the exact gradient.
-# You see the effect of the two divisions in GRPO, and train a small transformer with four methods.
-# Then you watch a method exploit a flaw in a verifier. **You need** the policy gradient of
-# [notebook 2](02_policy_gradient.ipynb). **Time**: twenty minutes. The code runs for one of them.
+# You see the effect of GRPO's divisions by the standard deviation and by the length, and train a
+# small transformer with four methods. Then you watch a method exploit a flaw in a verifier. **You
+# need** the policy gradient of [notebook 2](02_policy_gradient.ipynb). **Time**: twenty minutes.
+# The code runs for about one minute.
 #
 # You make one choice, the budget. `ci` needs less than three minutes on two CPU cores. `cpu` trains
 # longer and on more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`,
@@ -149,7 +150,7 @@ print(*lines, sep="\n")
 # - `angle` is the angle between the mean estimate and the exact gradient.
 # - `zeros` is the share of estimates that are zero.
 #
-# **Bias.** On average, REINFORCE and RLOO are correct. The mean estimate of Dr. GRPO is too short
+# **Bias.** REINFORCE and RLOO are unbiased. The mean estimate of Dr. GRPO is too short
 # by one eighth, and that of GRPO is more than twice as long as the exact gradient. All mean
 # estimates point in the direction of the exact gradient.
 #
@@ -353,7 +354,8 @@ for label, results in learned.items():
 # All four methods learn the task, on every seed. At the end, their means are within a tenth of each
 # other. Such a difference is too small to interpret with so few seeds. The effects in the sections
 # above are real, but they matter little here. The prompts are about equally hard, and correct
-# responses are equally long. Also, Adam removes a constant factor from the gradient.
+# responses are equally long. Also, the steps of Adam do not depend on a
+# constant factor of the gradient.
 #
 # The right plot shows the cost of success. As the policy improves, more and more groups contain
 # only correct responses and have zero variance. `llm.dapo` samples new prompts to replace such

@@ -4,7 +4,7 @@
 # **You will** train a small language model through all stages of RLHF: supervised fine-tuning, a
 # reward model, and PPO. You see what happens to the true reward while PPO maximises a learned one,
 # and compare PPO with best-of-n and DPO. **You need** [notebook 9](09_rlvr.ipynb). It helps to know
-# PPO. **Time**: twenty minutes. The code runs for one or two of them.
+# PPO. **Time**: twenty minutes. The code runs for one or two minutes.
 #
 # You make one choice, the budget. `ci` needs less than three minutes on two CPU cores. `cpu` trains
 # on more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is
@@ -339,8 +339,8 @@ for name, numbers in rows.items():
 # could exploit. Its true reward ends within .9 of PPO with a KL penalty.
 #
 # DPO has a surprising effect: even the *chosen* responses become less likely, on every seed. The
-# loss depends only on the difference between the two responses. It falls also while both of them
-# lose probability, and then responses that were not compared gain it.
+# loss depends only on the difference between the two responses. It can fall even while both of
+# them become less likely. Other responses then become more likely.
 
 # %% tags=["hide-cell", "trained"]
 gained = {"best of 64": [x[3] for x in best], "PPO": ends(penalised, "held_out_gold"),
@@ -377,8 +377,8 @@ print("final true reward lower with the better reward model:"
 
 # %% [markdown]
 # One part of this expectation is correct: on average, the better reward model leads to a higher
-# peak. The other part fails on some seeds: the better reward model ends lower. The last line counts
-# the seeds on which the better reward model did more harm.
+# peak. The other part fails on some seeds: the true reward ends lower with the better reward model.
+# The last line counts these seeds.
 #
 # Gao et al. (2022, [arXiv:2210.10760](https://arxiv.org/abs/2210.10760)) found with larger models
 # that more comparisons help. A few seeds of a small task do not refute this finding. They show

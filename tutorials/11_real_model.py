@@ -140,8 +140,8 @@ assert sum(sum(quarters(p, t).values()) == 1
 #
 # ## Where the signal comes from
 #
-# GRPO compares the eight responses to one prompt. The advantage of a response is the difference of
-# its reward from the mean of its group, divided by the group's standard deviation. Partial credit
+# GRPO compares the eight responses to one prompt. The advantage of a response is its reward
+# minus the mean of its group, divided by the group's standard deviation. Partial credit
 # matters here. A response with a reward of 0.75 gets a positive advantage if the mean of its group
 # is lower. It need not solve the problem.
 
@@ -165,7 +165,7 @@ assert (advantages != 0).any(1).sum() >= (solved.any(1) & ~solved.all(1)).sum()
 # %% [markdown]
 # ## Twelve updates
 #
-# One update takes 8 prompts with 8 responses each, one gradient step, and a learning rate of
+# One update uses 8 prompts with 8 responses each, one gradient step, and a learning rate of
 # $10^{-5}$. Notebook 9 trains its small models with a learning rate that is 500 times as large.
 # The left plot shows the accuracy on held-out prompts, for sampled and for greedy responses. The
 # right plot shows the four parts of the reward.

@@ -46,7 +46,7 @@ question(
     "direction", "b",
     a="With lambda = 1 and whole episodes, V appears only as -V(s_t), and the action does not affect it. Averaged over "
       "actions, grad log pi times any function of the state alone is 0.",
-    c="Advantages are smaller than returns, but the mean gradient has the same length with both. The part that V "
+    c="Advantages are smaller than returns, but the mean gradient is the same with both. The part that V "
       "removes has mean 0 when it is multiplied by grad log pi.")
 question(
     "what_is_left", "b",

@@ -2,10 +2,10 @@
 # # 1.3 The losses of TD3
 #
 # Write the target and the losses of TD3 (Fujimoto et al. 2018). A critic that bootstraps makes errors, and an actor
-# that maximises the critic finds the actions whose values are too high. In DDPG every target spreads these errors. TD3
-# trains two critics $Q_1, Q_2$ and uses the lower of the two target critics' values $Q'_1, Q'_2$ (eq. 10). TD3 also
-# evaluates the target critics at an action near the action of the target actor, so a narrow peak of a critic counts
-# little (eq. 14). The action $\tilde a$ and the target $y$ are
+# that maximises the critic finds the actions whose values are too high. In DDPG every target propagates these errors.
+# TD3 trains two critics $Q_1, Q_2$ and uses the lower of the two target critics' values $Q'_1, Q'_2$ (eq. 10). TD3 also
+# evaluates the target critics at an action near the action of the target actor, so a narrow peak of a critic has little
+# effect (eq. 14). The action $\tilde a$ and the target $y$ are
 #
 # $$\tilde a = \operatorname{clip}\left(\mu'(s') + \operatorname{clip}(\epsilon, -c, c),\, -l,\, l\right), \qquad
 # y = r + \gamma\, (1 - \text{terminated}) \min_{i = 1, 2} Q'_i(s', \tilde a).$$

@@ -40,7 +40,7 @@ def learns_faster() -> str:
 
 def noise() -> str:
     """Take one policy and one set of whole episodes, with lambda = 1. Compute the gradient once with a trained V and
-    once with an untrained one. Over how many episodes must you average until the length of the mean gradient equals the
+    once with an untrained one. Over how many episodes must you average for the norm of the mean gradient to equal the
     standard error of that mean?
 
     a: as many without training V as with it, because the episodes are the same.
@@ -59,7 +59,7 @@ def direction() -> str:
 
     a: the gradient has another direction: errors of V become errors of the gradient.
     b: not at all: the mean gradient is the same.
-    c: the gradient has the same direction and is longer, because returns are larger than advantages.
+    c: the gradient has the same direction and a larger norm, because returns are larger than advantages.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict the direction")
@@ -94,18 +94,18 @@ def what_is_left() -> str:
 # subtracts is a good enough baseline.
 #
 # We computed the gradient from 2,000 whole episodes of one policy, which VPG had after 10,000 steps. The mean length of
-# these episodes is 88 steps. The table shows over how many episodes we must average until the length of the mean
-# gradient equals the standard error of that mean:
+# these episodes is 88 steps. The table shows over how many episodes we must average for the norm of the mean gradient
+# to equal the standard error of that mean:
 #
 # | | $\lambda = 1$ | $\lambda = 0.95$ |
 # |---|---|---|
 # | trained | 11.3 episodes | 5.8 |
 # | never trained | 40.6 | 55.3 |
 #
-# With a trained value function, a smaller $\lambda$ reduces the noise. This is the purpose of GAE. Without one, a
+# With a trained value function, a smaller $\lambda$ reduces the variance. This is the purpose of GAE. Without one, a
 # smaller $\lambda$ removes the later rewards, and nothing replaces them. In training, batches end in the middle of
-# episodes. So even with $\lambda = 1$ GAE uses the value function once, at the end of the batch. The table uses whole
-# episodes, so there it does not.
+# episodes. So even with $\lambda = 1$ GAE bootstraps from the value function once, at the end of the batch. The table
+# uses whole episodes, so there GAE does not bootstrap.
 # END SOLUTION
 
 # %%

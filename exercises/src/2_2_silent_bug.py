@@ -20,8 +20,8 @@
 # $$y_b = r_b + \gamma\, (1 - \text{terminated}_b)\, Q'(s'_b, a'_b), \qquad
 # L = \frac1B \sum_{b=1}^{B} \left( Q(s_b, a_b) - y_b \right)^2,$$
 #
-# where $b$ counts the $B$ steps of a batch, $Q$ is the critic, $Q'$ is the target critic, $r_b$ is the reward, $\gamma$
-# is the discount, $s'_b$ is the next state and $a'_b$ is the action of the target actor there.
+# where $b$ indexes the $B$ steps of a batch, $Q$ is the critic, $Q'$ is the target critic, $r_b$ is the reward,
+# $\gamma$ is the discount, $s'_b$ is the next state and $a'_b$ is the action of the target actor there.
 #
 # Fix the bug in the function that causes it. Then answer this question for yourself: which setting of DDPG would have
 # hidden the bug?
@@ -49,7 +49,7 @@ def q_values(net: nn.Module, obs: Tensor, act: Tensor) -> Tensor:
     # STUB: return net(torch.cat([obs, act], -1))
     # With the shape [B, 1] here, broadcasting with the reward [B] gives a target [B, B]: row i holds r_j + gamma Q'_i
     # for all j. The mean squared error is then smallest if each Q is the mean of its row: the mean reward of the batch,
-    # plus gamma Q'_i. The own reward hardly counts, so in repeated updates all values approach one constant. A batch
+    # plus gamma Q'_i. Its own reward hardly counts, so in repeated updates all values approach one constant. A batch
     # of B = 1 would have hidden the bug: its target is [1, 1]. nn.functional.mse_loss would have printed a warning.
     return net(torch.cat([obs, act], -1)).squeeze(-1)
     # END SOLUTION

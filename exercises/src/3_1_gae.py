@@ -2,21 +2,22 @@
 # # 3.1 Generalised advantage estimation
 #
 # Write a function that computes the advantages of generalised advantage estimation (GAE). An advantage says how much
-# better an action was than the average action of the policy. An estimate from one step of experience has the noise of
-# one step, and a bias from the error of the value function $V$. An estimate from a whole episode has no bias, but it
-# has the noise of all later steps. GAE (Schulman et al. 2016, eq. 16) averages all estimates between these two:
+# better an action was than the average action of the policy. An estimate from one step of experience has low variance,
+# but it is biased by the error of the value function $V$. An estimate from a whole episode has no bias, but high
+# variance, because the randomness of all later steps adds to it. GAE (Schulman et al. 2016, eq. 16) averages all
+# estimates between these two:
 #
 # $$\hat A_t = \sum_{l \ge 0} (\gamma\lambda)^l\, \delta_{t+l}, \qquad
 # \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t),$$
 #
 # where $\hat A_t$ is the advantage of step $t$, $r_t$ is its reward, $s_t$ is its state, $\delta_t$ is its TD error,
-# $\gamma$ is the discount, and $\lambda$ sets the balance between bias and noise.
+# $\gamma$ is the discount, and $\lambda$ sets the trade-off between bias and variance.
 #
 # An episode can end in two ways. If it **terminated**, there is no next state, and the value of the next state is 0. If
 # it was **truncated** by a time limit, the next state has a value, which `next_value` contains. In both cases the sum
 # ends, because the next step in the batch belongs to another episode. Both can happen in the same step; then there is
 # no next state either. The sum also ends at the last step of the batch, even if the episode continues; `next_value`
-# then stands for everything that follows.
+# then estimates the rewards of all later steps.
 #
 # **You are done when** `spinup exercise check 3.1` says PASS.
 #

@@ -18,7 +18,7 @@
 # **You are done when** `spinup exercise check 3.2` says PASS. With `--full`, PPO then trains with your loss.
 # GRPO trains language models with the same function.
 #
-# **Look at** the four corners: an advantage above or below 0, and a ratio that is too large or too small. In two of
+# **Look at** the four cases: an advantage above or below 0, and a ratio that is too large or too small. In two of
 # them the gradient is 0. Which two?
 
 # %%

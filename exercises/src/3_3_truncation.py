@@ -11,12 +11,12 @@
 #
 # where $y$ is the target, $r$ is the reward, $\gamma$ is the discount, and $V(s')$ is the value of the next state.
 #
-# Code that merges both flags into `done` teaches a wrong value: states that look like all others get the value 0 where
-# the time limit ends the episode. Take a task without an end in which every step except the first has reward 1, and
-# $\gamma = 0.9$. After the first step, every state has the value $1 / (1 - \gamma) = 10$. With a time limit of 6 steps,
-# and `done` in place of `terminated`, learning converges to 3.6.
+# Code that merges both flags into `done` learns wrong values: where the time limit ends the episode, the next state
+# counts as 0, although it looks like any other state. Take a task without an end in which every step except the first
+# has reward 1, and $\gamma = 0.9$. After the first step, every state has the value $1 / (1 - \gamma) = 10$. With a time
+# limit of 6 steps, and `done` in place of `terminated`, learning converges to 3.6.
 #
-# There is a second trap. An environment with many copies starts the next episode by itself. After a step that ended an
+# There is a second trap. A vector environment starts the next episode automatically. After a step that ended an
 # episode, `next_obs` is the first observation of the *next* episode. The observation that the step led to is in
 # `final_obs`. This library works this way, and so do Gymnasium's vector environments with `AutoresetMode.SAME_STEP`. If
 # you use `next_obs` anyway, learning converges to 8.5 in that task.

@@ -3,8 +3,8 @@
 #
 # Write the sampling and the log-density of SAC's policy, a Gaussian squashed by tanh. Actions have bounds, and a
 # Gaussian has none. SAC samples $u$ from a Gaussian and takes the action $a = \tanh(u)$, which is between -1 and 1.
-# This changes the density. Where tanh is flat, many $u$ map to a small range of $a$. There the density is higher, by
-# the inverse of the slope (Haarnoja et al. 2018, arXiv:1801.01290, appendix C):
+# This changes the density. Where tanh is flat, many $u$ map to a small range of $a$. The density is multiplied by the
+# inverse of the slope (Haarnoja et al. 2018, arXiv:1801.01290, appendix C):
 #
 # $$\log \pi(a) = \log \mathcal N(u;\, \mu, \sigma) - \sum_{i=1}^{d} \log\big(1 - \tanh^2(u_i)\big),$$
 #

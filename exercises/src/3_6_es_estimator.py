@@ -48,7 +48,7 @@ def centred_ranks(returns: Tensor) -> Tensor:
 
 
 def es_gradient(noise: Tensor, returns_plus: Tensor, returns_minus: Tensor, sigma: float) -> Tensor:
-    """Return the gradient estimate above. The returns may be ranks or not.
+    """Return the gradient estimate above. The returns may be raw returns or ranks.
 
     Args:
         noise: the perturbations epsilon, `[n, P]`.

@@ -2,7 +2,7 @@
 # # 3.7 What RL² sees, and what it remembers
 #
 # Write the network input and the memory update of RL² (Duan et al. 2016, arXiv:1611.02779), which learns to learn. RL²
-# runs **trials**. Each trial is several **episodes** in one newly sampled task, such as a bandit with other arms. The
+# runs **trials**. Each trial is several **episodes** in one newly sampled task, such as a bandit with new arms. The
 # weights are constant during a trial. So the policy must store what it learns about the task in the memory of a
 # recurrent network. Two things make this possible (sec. 2.2).
 #
@@ -15,13 +15,13 @@
 # are then all 0.
 #
 # Second, the memory $h$ is kept from one episode of a trial to the next, and reset between trials. Without any reset,
-# the policy treats the new task as the old one. With a reset after each episode, the policy begins every episode with
-# its last step and nothing else. We measured this on bandits of 5 arms and 10 pulls, where every pull is an episode.
-# After a million steps, the policy with this reset has a return of 5.5, and RL² has 6.4. Random actions reach 5.
+# the policy treats the new task as the old one. With a reset after each episode, the policy knows only its last step at
+# the start of every episode. We measured this on bandits of 5 arms and 10 pulls, where every pull is an episode. After
+# a million steps, the policy with this reset has a return of 5.5, and RL² has 6.4. Random actions reach 5.
 #
 # **You are done when** `spinup exercise check 3.7` says PASS.
 #
-# **Look at** the rows in which a trial ended: which columns may not be 0 there?
+# **Look at** the rows in which a trial ended: which columns can be non-zero there?
 #
 # After you have passed, read `spinup/envs/memory.py` in the library's repository. It uses the one-hot action times the
 # reward in place of the reward, and adds a flag for the start of a trial.

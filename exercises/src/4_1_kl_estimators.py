@@ -21,7 +21,8 @@
 #   negative, and near the reference policy its variance is lower than that of $k_1$.
 #
 # The KL divergence of responses is the expected sum over their tokens. Responses are padded to equal length. The
-# padding may hold any value, even infinity or NaN. If a token of the response is NaN, the sum must be NaN.
+# padding may hold any value, even infinity or NaN. If the estimate for a token of the response is NaN, the sum must be
+# NaN.
 #
 # Near the reference policy $r - 1$ is tiny. If you first round $r$ and then subtract 1, most of its digits are lost.
 #

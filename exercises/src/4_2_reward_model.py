@@ -2,8 +2,8 @@
 # # 4.2 Learning from preferences
 #
 # Write the log-probability of a response and the loss of a reward model. People find it hard to give a response a
-# score, but easy to say which of two responses is better. All methods that learn from such pairs use these two
-# functions.
+# score, but easy to say which of two responses is better. Most methods that learn from such pairs use one or both of
+# these functions.
 #
 # The first function returns the log-probability of a response $y$ to a prompt $x$. A text is a row of tokens: the
 # prompt, the response and the padding. The model reads the row once. Its logits at position $t$ predict token $t + 1$:

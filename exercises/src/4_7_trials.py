@@ -2,19 +2,19 @@
 # # 4.7 Credit across a trial of tokens
 #
 # Write the returns and advantages with which a transformer learns to learn. In RL² (Duan et al. 2016,
-# arXiv:1611.02779) a policy plays a **trial**: several episodes in one world that it does not know. With a language
-# model the trial is one context. The policy writes an action, the world writes the reward and the next state, and so
-# on. The context is the memory of the policy.
+# arXiv:1611.02779) a policy plays a **trial**: several episodes in one world, an environment that it does not know.
+# With a language model the trial is one context. The policy writes an action, the world writes the reward and the next
+# state, and so on. The context is the memory of the policy.
 #
 # Two things follow. First, an action may pay off in a later episode, because it tells the policy something about the
-# world. So the return of an action goes to the end of the trial, over all its episodes:
+# world. So the return of an action sums the rewards up to the end of the trial, over all its episodes:
 #
 # $$G_t = \sum_{k \ge t} \gamma^{\,n(t, k)}\, r_k,$$
 #
 # where $t$ and $k$ are positions of actions, $r_k$ is the reward of the action at $k$, $\gamma$ is the discount factor,
 # and $n(t, k)$ is the number of actions after $t$ up to and including $k$. Tokens of the world take no time.
 #
-# Second, only the tokens of actions are trained on. A mask marks them. The advantage of an action is its return minus
+# Second, the loss uses only the tokens of actions. A mask marks them. The advantage of an action is its return minus
 # the mean return at the same position, over the group of trials in the same world. This is the baseline of GRPO without
 # its division, as in Dr. GRPO (Liu et al. 2025):
 #

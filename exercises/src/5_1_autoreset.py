@@ -2,11 +2,11 @@
 # # 5.1 Bug hunt: the step that nobody took
 #
 # Find and fix the bug in a function that makes transitions for a replay buffer. A replay buffer stores single steps:
-# the observation, the action, the reward, the next observation, and whether the task ended. The function below makes
-# them from the data that $N$ environments of Gymnasium returned in $T$ calls of `step`. When an episode ends, its
-# environment must restart while the others continue. Before Gymnasium 1.0, the environment restarted in the same call.
-# Since then, by default, it restarts in the next call: `step` ignores the action for that environment and returns the
-# first observation of a new episode, with reward 0.
+# the observation, the action, the reward, the next observation, and whether the step terminated the episode. The
+# function below makes them from the data that $N$ environments of Gymnasium returned in $T$ calls of `step`. When an
+# episode ends, its environment must restart while the others continue. Before Gymnasium 1.0, the environment restarted
+# in the same call. Since then, by default, it restarts in the next call: `step` ignores the action for that environment
+# and returns the first observation of a new episode, with reward 0.
 #
 # Code written for the old behaviour still runs without an error. CleanRL's scripts had this problem when Gymnasium 1.0
 # came out, and a comment in its [issue 499](https://github.com/vwxyzjn/cleanrl/issues/499) describes the effect. The

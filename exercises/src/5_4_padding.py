@@ -3,7 +3,7 @@
 #
 # The loss below depends on padding, and it must not. Find and fix the bug. REINFORCE++ trains a small model with a
 # modified loss. REINFORCE++ is REINFORCE with a KL penalty for each token and advantages that are normalised over the
-# batch. In its task `taste`, a hidden reader scores a line of letters. In the modified loss, all tokens of a response
+# batch. In the task `taste`, a hidden reader scores a line of letters. In the modified loss, all tokens of a response
 # share one advantage, the mean of the advantages of its tokens, as in the code of AReaL. In GSPO (Zheng et al. 2025),
 # too, all tokens of a response share one advantage:
 #

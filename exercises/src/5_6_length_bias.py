@@ -11,8 +11,8 @@
 # 3138](https://github.com/huggingface/trl/pull/3138)) a user reports models that ended in very long gibberish. This
 # bias may have contributed to it.
 #
-# ![Left: the length of wrong responses over 300 updates. With the bug it triples, without it it remains constant.
-# Middle: the length of correct responses. With the bug it falls to 2 tokens, without it it remains constant. Right: the
+# ![Left: the length of wrong responses over 300 updates. With the bug it triples, without the bug it is constant.
+# Middle: the length of correct responses. With the bug it falls to 2 tokens, without the bug it is constant. Right: the
 # share of correct responses, nearly equal.](symptoms/5_6_length_bias.png)
 #
 # The policy in the figure has 79 parameters. Its first token is the answer, correct or wrong. Then it may continue

@@ -52,7 +52,7 @@ def adapted_sigma(sigma: float, distance: float, target: float, factor: float) -
     """Return the next sigma of eq. 8.
 
     Args:
-        sigma: present standard deviation of the noise on the weights.
+        sigma: current standard deviation of the noise on the weights.
         distance: measured distance d.
         target: target distance delta.
         factor: factor k of a change, above 1.

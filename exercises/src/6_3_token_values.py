@@ -57,7 +57,7 @@ def expectile_loss(error: Tensor, tau: float) -> Tensor:
     """Return the loss of expectile regression, elementwise.
 
     Args:
-        error: u, the value minus its estimate, `[...]`.
+        error: u = Q - V, the target minus its estimate, `[...]`.
         tau: from 0 to 1.
 
     Returns:

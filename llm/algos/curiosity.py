@@ -4,17 +4,17 @@ Three intrinsic rewards:
 
     rnd        || f^(h) - f(h) ||^2 / (2 k)  f is random and fixed, with k features; f^ learns to
                predict it; h is the hidden state of the frozen initial policy after the last token
-               of the response  (Burda et al. 2018, «Exploration by random network distillation»,
+               of the response  (Burda et al. 2018, "Exploration by random network distillation",
                arXiv:1810.12894)
     entropy    -log pi(y | x) / |y|  an entropy bonus: the mean over tokens; |y| is their number
     surprisal  -log pi(y | x)        its expectation is the entropy of whole responses; long
                responses have more of it
 
 The error of f^ is large where f^ has not been trained: at responses unlike those before. Hong et
-al. 2024, «Curiosity-driven red-teaming for large language models», arXiv:2402.19464, also add
+al. 2024, "Curiosity-driven red-teaming for large language models", arXiv:2402.19464, also add
 novelty rewards to a language model's reward, from text similarity.
 
-The reward R and the intrinsic reward I of a response («bonus» in flags and columns) are two
+The reward R and the intrinsic reward I of a response ("bonus" in flags and columns) are two
 streams. Each has its own baseline, the mean of the group of G responses to the prompt:
 
     A = c_r A^r + c_i A^i,                                                          (RND, sec. 2.3)
@@ -24,7 +24,7 @@ streams. Each has its own baseline, the mean of the group of G responses to the 
 
 A known response has A^i = 0, so its probability does not fall: new responses may begin with the
 same tokens. `--kl-coef` is beta. If the initial policy is uniform, the KL penalty is an entropy
-bonus: it keeps tokens likely that have led to no new response yet.
+bonus: it keeps up the probability of tokens that have not led to a new response yet.
 
 Differs from spinup/algos/curiosity.py by: the intrinsic reward comes once, at the last token; group
 means replace both value functions; only novelty above the mean counts; intrinsic returns end with

@@ -71,7 +71,7 @@ class Config(OfflineConfig):
     layers: Size = 3                   # layers of the transformer
     width: Size = 64                   # width of the transformer
     heads: Size = 1                    # attention heads; width / heads must be even
-    longest: Size = 1000               # time steps with own embedding; later ones share the last
+    longest: Size = 1000               # time steps with an embedding; later ones share the last
     lr: Positive = 1e-3                # peak learning rate (1e-4 to 1e-3)
     warmup: Natural = 100              # gradient steps in which lr rises linearly from 0
     anneal: bool = True                # decay lr linearly to a tenth over the run

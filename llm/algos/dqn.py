@@ -14,9 +14,10 @@ once, before the training; the training samples no response (offline RL).
 r_t is 0 except at the last token, which gets the reward of the response. A response terminates at
 its end token, and also at the length limit. The second term makes V the tau-expectile of Q over
 tokens of the data: for a large tau nearly the maximum, but only over tokens that occur. So no
-target contains the value of a token that the data does not have. Q' is the target network, a copy
-of Q that is updated rarely. CE = -log softmax(Q(s_t, .))(y_t) is the conservative term: it raises Q
-of the data's token relative to Q of all other tokens (Kumar et al. 2020, arXiv:2006.04779).
+target contains the value of a token that does not occur in the data. Q' is the target network, a
+copy of Q that is updated rarely. CE = -log softmax(Q(s_t, .))(y_t) is the conservative term: it
+raises Q of the data's token relative to Q of all other tokens (Kumar et al. 2020,
+arXiv:2006.04779).
 
 The policy multiplies the probabilities of the initial policy:
 
@@ -70,7 +71,7 @@ class Config(LearningConfig):
     batch: Size = 256                # stored responses per gradient step
     gradient_steps: Count = 1        # gradient steps per update
     gamma: Unit = 1.0                # discount factor; below 1, short responses are worth more
-    expectile: Expectile = 0.7       # tau: .5 = mean of the data's tokens, near 1 = their maximum
+    expectile: Expectile = 0.7       # tau: .5 = mean of Q over the data's tokens, near 1: maximum
     cql_coef: NonNegative = 1.0      # alpha of the conservative term (authors: 1e-4, 1); 0 = none
     double: bool = True              # greedy target: choose the token with Q, evaluate it with Q'
     beta: Positive = 8.0             # larger: greedier; for larger rewards choose a smaller value

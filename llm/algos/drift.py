@@ -107,8 +107,8 @@ def solved_groups(rewards: Tensor, samples: int, keep: float) -> Tensor:
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy on weighted responses of its initial self. `resume`: folder of a run with the
-    same settings."""
+    """Train a policy on weighted responses of the initial policy. `resume`: folder of a run with
+    the same settings."""
     # Set up: sample the responses once.
     task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)

@@ -9,8 +9,8 @@ provides the baseline:
 
     GRPO       A_i = (R_i - mean of its group) / standard deviation of its group  (section 4.1.2)
     Dr. GRPO   A_i =  R_i - mean of its group
-    Magistral  A_i = (R_i - mean of its group) / standard deviation of all R - mean in the batch
-               (the paper: in the minibatch)
+    Magistral  A_i = (R_i - mean of its group) / standard deviation of these differences in the
+               batch (the paper: in the minibatch)
 
 R_i is the reward of response i. Every token of response i has the advantage A_i. The loss function
 is PPO's own, `spinup.algos.ppo.clipped_surrogate`; GSPO, CISPO and SAPO replace it. The methods

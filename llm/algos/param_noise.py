@@ -1,8 +1,8 @@
 """Parameter space noise for language models (Plappert et al. 2018, arXiv:1706.01905), with GRPO.
 
-Sampling a token is noise already, but each token has its own noise: a response that needs the same
-unlikely choice n times has a probability of p^n. Noise on the weights changes all tokens of a
-response together. The K perturbed policies of an update have the weights
+Sampling tokens already adds noise, but this noise is independent for each token: a response that
+needs the same unlikely choice n times has a probability of p^n. Noise on the weights changes all
+tokens of a response together. The K perturbed policies of an update have the weights
 
     theta~_k = theta + sigma eps_k,   eps_k ~ N(0, I)                                    (sec. 3)
 
@@ -23,9 +23,9 @@ sigma is adapted once per update, to a distance d between the policies at the sa
     d = mean of KL(pi_theta || pi_theta~_k) of the next token                       (appendix C)
     sigma <- a sigma  if d < delta  else  sigma / a                                       (eq. 8)
 
-Differs from spinup/algos/param_noise.py by: K perturbations per update, and each lasts for its
-responses; on-policy learning from groups in place of a replay buffer; the perturbed policy samples
-its tokens, where a perturbed Q network acts greedily. `noisy_weights`, `value_distance` and
+Differs from spinup/algos/param_noise.py by: K perturbations per update, and each one generates
+whole responses; on-policy learning from groups in place of a replay buffer; the perturbed policy
+samples its tokens, where a perturbed Q network acts greedily. `noisy_weights`, `value_distance` and
 `adapted` are the same functions.
 """
 from collections.abc import Iterator, Sequence
@@ -64,7 +64,7 @@ class Config(GroupConfig):
     prompts: Size = 8                # different prompts per update
     samples: Size = 32               # responses per prompt, G; `perturbations` must divide it
     perturbations: Count = 8         # perturbed policies per update, K; each costs a sampling call
-    sigma: Positive = 0.05           # initial standard deviation of the weight noise; is adapted
+    sigma: Positive = 0.05           # initial standard deviation of weight noise; then adapted
     divergence: Positive = 0.5       # delta, nats per token; larger: more variety, fewer successes
     adapt: Annotated[float, Range(1.0, 10.0)] = 1.1  # factor of each change of sigma
     old: Literal["sampler", "learner"] = "sampler"  # policy in the denominator of the ratio

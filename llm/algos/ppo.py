@@ -62,7 +62,7 @@ from spinup.errors import UserError
 from spinup.runs import ranks
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
 
-LAMBDA = (0.9, 1.0)     # range of VAPO's policy lambda; with 0.5 to 1, 7-token responses collapsed
+LAMBDA = (0.9, 1.0)     # range of VAPO's policy lambda; from 0.5, runs with 7 tokens collapsed
 STEP = 0.2              # in an update of beta, the relative error of the KL is clipped to this
 RATE = 0.1              # beta changes by this share of that error
 

@@ -74,7 +74,7 @@ class Config(EngineConfig):
                             "reinforce, and leave out --baseline and --kl-coef")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raise UserError if the teacher has other tokens than the policy."""
+        """Raise UserError if the tokens of the teacher differ from those of the policy."""
         known = vocabulary(load_model(self.teacher).tokenizer if self.teacher else tokenizer)
         if known != vocabulary(tokenizer):
             raise UserError(f"the tokens of --teacher {self.teacher} differ from those of the "

@@ -3,11 +3,11 @@
 Duan et al. 2016, arXiv:1611.02779; Laskin et al. 2022, arXiv:2210.14215; Lee et al. 2023,
 arXiv:2306.14892.
 
-A response is a trial: several episodes in one world, written into one context. The policy writes an
-action, the world replies with the reward and the next state, and so on. Each group of trials has a
-new world. The weights do not change within a trial. So the policy can learn about its world only
-from the tokens that it has read. Reinforcement learning on the return of the whole trial trains it
-to do so.
+A response is a trial: several episodes in one world (an environment), written into one context. The
+policy writes an action, the world replies with the reward and the next state, and so on. Each group
+of trials has a new world. The weights do not change within a trial. So the policy can learn about
+its world only from the tokens that it has read. Reinforcement learning on the return of the whole
+trial trains it to do so.
 
     c_t = (prompt, a_0, r_0, s_1, a_1, r_1, s_2 .. a_t-1, r_t-1, s_t);   a_t ~ pi(. | c_t)
     J   = E[ sum of discounted rewards of the trial ]
@@ -180,7 +180,7 @@ def advantages(rewards: Tensor, mask: Tensor, samples: int, gamma: float) -> tup
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with RL². `resume`: folder of a run with the same settings.
 
-    UserError for a task without trials, and for a model with other tokens.
+    UserError for a task without trials, and for a model whose tokens differ from the task's.
     """
     # Set up.
     task = make_task(cfg.task)
@@ -190,7 +190,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     find_device(cfg.device, True)
     start = on_device(initial(cfg, task), cfg)
     if getattr(start.tokenizer, "alphabet", "") != task.alphabet:
-        raise UserError(f"--model {cfg.model} has other tokens than the task {task.name}; leave "
+        raise UserError(f"the tokens of --model {cfg.model} are not those of {task.name}; leave "
                         "out --model, or give the run of a small model on the same task")
     run = Run(cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,

@@ -188,7 +188,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     model, begin = run.model, run.tokenizer.encode(BEGIN)[0]
     head = nn.Linear(model.shape.width, 1).to(run.device, model.dtype)
     for p in head.parameters():
-        nn.init.zeros_(p)                                     # first advantages are results
+        nn.init.zeros_(p)                                     # first advantages: only results
     optimizer = FlatAdam([*model.parameters(), *head.parameters()], lr=cfg.lr, eps=cfg.adam_eps,
                          max_grad_norm=cfg.max_grad_norm)
     pool, N = Pool(model, cfg.versions), cfg.games

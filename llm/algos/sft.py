@@ -6,8 +6,8 @@ Each token of the teacher is an action, and all tokens have equal weight:
 
 x is the prompt, and y_t is token t of the teacher's response. This is the policy-gradient loss with
 the teacher's actions and an advantage of 1. The policy also imitates the teacher's mistakes, as
-often as they occur. Behavioural cloning goes back to Pomerleau (1988); for responses to
-instructions see Ouyang et al. 2022, arXiv:2203.02155.
+often as they occur. Behaviour cloning goes back to Pomerleau (1988); for responses to instructions
+see Ouyang et al. 2022, arXiv:2203.02155.
 
 Differs from spinup/algos/vpg.py by: the actions of a teacher, an advantage of 1, no rewards.
 """
@@ -44,7 +44,7 @@ class Config(LanguageConfig):
     anneal: bool = True              # decay lr linearly to a tenth over the run
     adam_eps: Positive = 1e-8        # epsilon of Adam; with 1e-5, late updates are smaller
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
-    stop_accuracy: Unit = 0.0        # accuracy that ends the run, then an overestimate; 0 = never
+    stop_accuracy: Unit = 0.0        # accuracy that ends the run; biased upwards there; 0 = never
     stop_every: Count = 5            # updates between two checks of stop_accuracy
 
     @property

@@ -33,7 +33,7 @@ class ActionValues(nn.Module):
 
 
 class Offset:
-    """The layers of a memory from `first` on, as a memory of the second of two models."""
+    """View of a KV cache from layer `first` on, for the second of the two models."""
 
     def __init__(self, memory: Cache | Prefix, first: int):
         self.memory, self.first = memory, first

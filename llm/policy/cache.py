@@ -38,8 +38,8 @@ class Cache:
         self.rows, self.length, self.used = rows, length, self.memory     # the first `rows` rows are in use
 
     def fill(self, prefix: "Prefix", prompts: int, first: int = 0) -> None:
-        """Start from the keys and values of some of `prompts` prompts, those from number `first` on. The first rows /
-        prompts rows continue prompt 0, and so on.
+        """Start from the keys and values of `prefix`. It holds some of the `prompts` prompts, from number `first` on.
+        Each prompt has `rows / prompts` adjacent rows, in the order of the prompts.
         """
         self.rows, self.used = len(self.memory[0][0]), self.memory
         for layer, pair in enumerate(self.memory):

@@ -37,7 +37,7 @@ def at_quantile(pi: Tensor, u: Tensor) -> Tensor:
     of `pi`, `[B, vocab]`.
 
     It finds the group of tokens first, and then the token in it: long cumulative sums are slow on a GPU. If rounding
-    leads to a token without probability, the most likely one takes its place. NaN in `pi` gives some token.
+    leads to a token without probability, the most likely one takes its place. NaN in `pi` gives an arbitrary token.
     """
     groups = F.pad(pi, (0, -pi.shape[-1] % GROUP)).unflatten(-1, (-1, GROUP))                # [B, groups, GROUP]
     sizes = groups.sum(-1)

@@ -91,8 +91,8 @@ class Server:
             raise UserError(f"{error}; see what the server printed, and start it again") from None
         except Refused as refused:                            # as it should, because the request names no method
             if refused.status in UNKNOWN:
-                raise UserError(f"the server at {self.address} cannot reload weights, so it can judge and be "
-                                "evaluated, but not train; start it with VLLM_SERVER_DEV_MODE=1") from None
+                raise UserError(f"the server at {self.address} cannot reload weights, so it can be a judge or "
+                                "be evaluated, but not be trained; start it with VLLM_SERVER_DEV_MODE=1") from None
 
     def sync(self, folder: Path) -> None:
         """Give the server the current weights: write them to a folder, and let the server read them.
@@ -164,7 +164,7 @@ class Server:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, urllib.error.HTTPError):
             said = ""
-            with suppress(OSError, HTTPException), error:                 # it may end within its explanation
+            with suppress(OSError, HTTPException), error:                 # the message may be cut off
                 said = error.read(300).decode("utf-8", "replace")
             return f"answered {error.code} ({ascii(said)[1:-1]})"
         if isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError):
@@ -210,7 +210,7 @@ def choices(answer: Any, samples: int, max_tokens: int, vocabulary: int, ends: s
         raise ValueError("it has no list of choices")
     by_index = {x["index"]: x for x in listed if type(x.get("index")) is int}
     if len(listed) != samples or by_index.keys() != set(range(samples)):
-        raise ValueError(f"it has {len(listed)} completions, of {samples}")
+        raise ValueError(f"it has {len(listed)} completions, not {samples}")
     found = []
     for i in range(samples):
         ids, logprobs = by_index[i].get("token_ids"), by_index[i].get("logprobs")

@@ -97,7 +97,8 @@ class Divided:
 
     @contextmanager
     def gathered(self) -> Iterator[nn.Module]:
-        """Yield a model that has all weights within the block. All ranks enter the block; inside, each is free."""
+        """Yield a model that has all weights within the block. All ranks enter the block; inside it, they need not act
+        together."""
         self.twin.load_state_dict({name: whole(x) for name, x in self.model.state_dict().items()}, assign=True)
         try:
             yield self.twin
@@ -106,7 +107,7 @@ class Divided:
             return_memory()
 
     def undivided(self) -> nn.Module | None:
-        """Return a model with all weights, for good, on rank 0; None on the others."""
+        """Return a permanent model with all weights on rank 0; None on the others."""
         state = self.state_dict()
         if ranks.rank():
             return None

@@ -69,7 +69,7 @@ class HFTokenizer:
         check_chats(self, system, arguments)
         self.system, self.arguments = system, dict(arguments)
         code = " ".join(re.findall(r"\{[{%].*?[%}]\}", str(self.tokenizer.chat_template), re.DOTALL))
-        code = re.sub(r"'[^']*'|\"[^\"]*\"", "", code)                    # without texts, which are no arguments
+        code = re.sub(r"'[^']*'|\"[^\"]*\"", "", code)                    # without texts, which are not arguments
         words = set(re.findall(r"\w+", code)) - {"messages", "add_generation_prompt"}
         for name in arguments:
             if name not in words:

@@ -35,7 +35,7 @@ class Shape:
             if type(size) is not int or not 1 <= size <= largest:
                 raise ValueError(f"{name} must be a whole number from 1 to {largest:,}, not {size!r}")
         if self.head_size % 2 or self.heads % self.kv_heads:
-            raise ValueError(f"head_size {self.head_size} must be even, and kv_heads {self.kv_heads} divide heads "
+            raise ValueError(f"head_size {self.head_size} must be even, and kv_heads {self.kv_heads} must divide heads "
                              f"{self.heads}")
         for name in ("eps", "rope_theta"):
             if type(number := getattr(self, name)) not in (int, float) or not 0 < number < math.inf:

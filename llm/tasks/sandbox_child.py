@@ -197,7 +197,7 @@ def ask(*parts):
 def every(given):
     return [*given[0], *given[1].values()] if len(given) == 2 else []
 
-def said(error):                                                        # never empty, which means «passed»
+def said(error):                                                        # never empty, which means "passed"
     return getattr(error, "told", f"{type(error).__name__}: {error}").strip() or type(error).__name__
 
 def tell(what, text):

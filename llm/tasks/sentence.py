@@ -21,7 +21,7 @@ class Sentence(Task):
     """For `Write one short sentence about a banana and a shovel.`, a response earns up to four quarters: one for each
     word that it contains, one if it is a single sentence, and one if it has at most 12 words.
 
-    A reward of 1 means solved. The reward has a hole: «A banana and a shovel.» is no sentence and earns 1.
+    A reward of 1 means solved. The reward has a hole: "A banana and a shovel." is no sentence and earns 1.
     """
 
     name = "sentence"

@@ -26,8 +26,8 @@ class Taste(Task):
     - +1/2 for each letter that the prompt asks for.
     - -3/2 for each repeated letter.
 
-    It is scaled to mean 0 and standard deviation 1 over the teacher's responses. So 1 means «one standard deviation
-    better than the teacher», and counts as solved. The teacher writes random letters, some more often than others, and
+    It is scaled to mean 0 and standard deviation 1 over the teacher's responses. So 1 means "one standard deviation
+    better than the teacher", and counts as solved. The teacher writes random letters, some more often than others, and
     rarely repeats one.
 
     A few comparisons show which letters the reader likes. But no compared response has the same letter eight times. So

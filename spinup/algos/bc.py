@@ -1,6 +1,6 @@
 """Behaviour cloning, BC (Pomerleau 1991).
 
-The paper is «Efficient training of artificial neural networks for autonomous navigation».
+The paper is "Efficient training of artificial neural networks for autonomous navigation".
 
 BC is supervised learning on a dataset of observations and actions. It maximises the likelihood of
 these actions and does not use the rewards.
@@ -8,9 +8,9 @@ these actions and does not use the rewards.
     L(pi) = -E[ log pi(a|s) ],   (s, a) from the dataset
 
 For continuous actions, scaled to -1 to 1, pi is a normal distribution with standard deviation 1.
-Then L is half the squared distance of its mean from the dataset's action, plus a constant. So the
-policy imitates the average of all policies in the dataset, good and bad. The methods of td3_bc.py,
-iql.py and cql.py also use the rewards.
+Then L is half the squared distance between the mean of pi and the dataset's action, plus a
+constant. So the policy imitates the average of all policies in the dataset, good and bad. The
+methods of td3_bc.py, iql.py and cql.py also use the rewards.
 
 Differs from vpg.py by: the actions of a dataset instead of the policy's actions; weight 1 instead
 of the advantage; no value function, and no environment steps.

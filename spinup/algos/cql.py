@@ -1,6 +1,6 @@
 """Conservative Q-learning, CQL, for discrete actions (Kumar et al. 2020, arXiv:2006.04779).
 
-Offline, the maximum in the target of DQN selects actions that the dataset does not have. Their
+Offline, the maximum in the target of DQN selects actions that the dataset does not contain. Their
 values are extrapolated and often too high, and no reward corrects them. CQL adds a penalty. This
 penalty lowers the values of all actions, and it lowers the largest values most. It also raises the
 value of the dataset's action:

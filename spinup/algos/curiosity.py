@@ -3,14 +3,14 @@
 Four intrinsic rewards, of three papers. The code divides each norm by 2 k, for k features:
 
     rnd       || f^(s') - f(s') ||^2           f is random and fixed; f^ learns to predict f(s')
-              (Burda et al. 2018, «Exploration by random network distillation», arXiv:1810.12894)
+              (Burda et al. 2018, "Exploration by random network distillation", arXiv:1810.12894)
     inverse   || g(phi(s), a) - phi(s') ||^2   phi learns to predict a from phi(s) and phi(s'), so
               it ignores what the agent cannot influence  (Pathak et al. 2017, arXiv:1705.05363)
-    random    as inverse, but phi is random and fixed   (Burda et al. 2018, «Large-scale study of
-    pixels    as inverse, but phi(s) = s                 curiosity-driven learning»,
+    random    as inverse, but phi is random and fixed   (Burda et al. 2018, "Large-scale study of
+    pixels    as inverse, but phi(s) = s                 curiosity-driven learning",
                                                          arXiv:1808.04355)
 
-The reward r_t and the intrinsic reward i_t («bonus» in flags and columns) have separate value
+The reward r_t and the intrinsic reward i_t ("bonus" in flags and columns) have separate value
 functions, because their discounts differ and intrinsic returns continue across episodes:
 
     A = c_r A^r + c_i A^i;   A^r: gamma_r, within episodes;  A^i: gamma_i, across    (RND, sec. 2.3)
@@ -135,7 +135,7 @@ class Surprise(nn.Module):
         """Prediction error of a transition, `[...]`."""
         if self.kind == "rnd":
             return prediction_error(self.predict(next_obs), self.features(next_obs))
-        # No gradient into the features: they would become equal, which is easy to predict.
+        # No gradient into the features: they would collapse to one point, easy to predict.
         features, next_features = self.features(obs).detach(), self.features(next_obs).detach()
         action = one_hot(act, self.actions).to(features.dtype)            # [..., actions]
         return prediction_error(self.predict(torch.cat([features, action], -1)), next_features)

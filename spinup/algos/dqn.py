@@ -1,4 +1,4 @@
-"""Deep Q-learning (Mnih et al. 2015, «Human-level control through deep reinforcement learning»).
+"""Deep Q-learning (Mnih et al. 2015, "Human-level control through deep reinforcement learning").
 
 DQN learns the value Q of every action and takes the best one. The target y contains the network's
 own estimates, so training can be unstable. Two things stabilise it: a replay buffer, from which
@@ -12,7 +12,7 @@ Four optional improvements:
                  (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4)
     dueling      Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)
     n_steps      y = r_1 + ... + gamma^(n-1) r_n + gamma^n (1 - terminated) max_a' Q'(s', a'), with
-                 s' n steps later: rewards spread n times as fast (Sutton 1988)
+                 s' n steps later: rewards propagate n times as fast (Sutton 1988)
     prioritised  transitions with large errors are sampled more often, and get smaller weights
                  (Schaul et al. 2016, arXiv:1511.05952)
 

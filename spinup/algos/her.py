@@ -5,7 +5,7 @@ so it has nothing to learn from. But each episode reaches other states. HER repl
 transition with a goal that the same episode achieved later. So failed episodes show how to reach
 goals.
 
-    g' = m(s_j),  j uniform over the rest of the episode, j > t                 (strategy «future»)
+    g' = m(s_j),  j uniform over the rest of the episode, j > t                 (strategy "future")
     r' = r(s_{t+1}, g')        the environment's reward, computed again for g'             (alg. 1)
     y  = r' + gamma (1 - terminated) Q'(s_{t+1} || g', mu'(s_{t+1} || g'))
 
@@ -56,7 +56,7 @@ class Config(ReplayConfig):
 def future(rows: np.ndarray, last: np.ndarray, num_envs: int,
            rng: np.random.Generator) -> np.ndarray:
     """For each row `[B]`, sample a row of the same episode, uniformly from the row itself to the
-    last one `[B]`. The goal that its next state achieves is the new goal (strategy «future», sec.
+    last one `[B]`. The goal that its next state achieves is the new goal (strategy "future", sec.
     4.5). Rows of one environment are `num_envs` apart."""
     return rows + num_envs * rng.integers(0, (last - rows) // num_envs + 1)
 

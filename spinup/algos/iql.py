@@ -41,8 +41,8 @@ from spinup.runs.config import NonNegative, Positive, Range, Unit, Widths
 from spinup.runs.offline import OfflineConfig, OfflineRun, open_data
 from spinup.runs.run import Result
 
-LARGEST_WEIGHT = 100.0  # of a transition in the policy's loss; a few would outweigh all others
-LOG_STD = (-5.0, 2.0)   # range of the policy's log standard deviation, in units of -1 to 1
+LARGEST_WEIGHT = 100.0  # of a transition in the policy's loss; else a few transitions dominate it
+LOG_STD = (-5.0, 2.0)   # range of the policy's log standard deviation; actions are in -1 to 1
 Expectile = Annotated[float, Range(0.001, 0.999)]
 
 

@@ -55,7 +55,7 @@ Factor = Annotated[float, Range(1.0, 10.0)]
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
     noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions = baseline
-    sigma: Positive = 0.05             # initial standard deviation of the weight noise; is adapted
+    sigma: Positive = 0.05             # initial standard deviation of weight noise; then adapted
     adapt_every: Count = 50            # steps between measurements of the weight noise's effect
     adapt: Factor = 1.01               # factor of each change of sigma; too large: it oscillates
     action_noise: Positive = 0.2       # Box: delta, std of the action noise to match
@@ -85,7 +85,7 @@ def action_distance(act: Tensor, noisy: Tensor) -> Tensor:
 
 def value_distance(q: Tensor, noisy: Tensor) -> Tensor:
     """Mean KL(softmax Q || softmax Q~), `[]` from `[B, n]`. A constant added to all values has
-    no effect, but a factor has: scale very large or very small rewards to a size near 1."""
+    no effect, but a factor does: scale very large or very small rewards to a size near 1."""
     log_pi = q.log_softmax(-1)
     return (log_pi.exp() * (log_pi - noisy.log_softmax(-1))).sum(-1).mean()
 

@@ -11,7 +11,7 @@ away: it clips the probability ratio.
 The paper does not halve the squared error, so its c1 is half of ours.
 
 PPO also needs many details that the paper does not mention. The marks [1]-[13], and [c1]-[c9] for
-continuous actions, refer to Huang et al. (2022), «The 37 implementation details of PPO».
+continuous actions, refer to Huang et al. (2022), "The 37 implementation details of PPO".
 
 Differs from vpg.py by: the clipped ratio, several epochs of shuffled minibatches, one loss for
 policy and value.
@@ -47,7 +47,7 @@ from spinup.runs.run import Result, Run
 
 @dataclass(kw_only=True)
 class Config(AtariConfig):
-    rollout_steps: Count = 128       # steps per environment per update; enough to see rewards
+    rollout_steps: Count = 128       # steps per environment per update; long enough to see rewards
     epochs: Count = 4                # passes over each batch; more: larger policy changes (3-20)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
@@ -64,7 +64,7 @@ class Config(AtariConfig):
     normalise_obs: bool = False      # vectors: subtract mean, divide by std, if scales differ
     normalise_reward: bool = False   # divide rewards by the standard deviation of the return
     log_std: LogStd = 0.0            # initial log standard deviation (Box actions in -1 to 1)
-    workers: Processes = 1           # processes, each with a share of the copies and of a minibatch
+    workers: Processes = 1           # processes; they share the environments and each minibatch
 
     def __post_init__(self):
         super().__post_init__()

@@ -19,7 +19,7 @@ This noise replaces epsilon-greedy actions:
     eps^w_ij = f(eps_i) f(eps_j),  f(x) = sign(x) sqrt |x|                             (eq. 10, 11)
 
 Priorities are the KL losses. These settings turn the parts off: atoms 1, sigma 0, n_steps 1, and
-double, dueling and prioritised false. With none of them, it is vanilla DQN except Adam's epsilon.
+double, dueling and prioritised false. With all off, it is vanilla DQN, except for Adam's epsilon.
 
 Differs from dqn.py by: a distribution of returns instead of its mean; the KL divergence instead of
 the Huber loss; noisy weights, sampled again for each action and gradient step; Adam's epsilon.
@@ -105,8 +105,8 @@ def divergence(p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def signed_root(x: Tensor) -> Tensor:
-    """Sign of x times the root of its size, `[...]` (f in Fortunato et al. 2018, sec. 3). A product
-    of two such values of standard normal x has variance 2 / pi."""
+    """Sign of x times the square root of |x|, `[...]` (f in Fortunato et al. 2018, sec. 3). For
+    independent standard normal x and x', the variance of f(x) f(x') is 2 / pi."""
     return x.sign() * x.abs().sqrt()
 
 
@@ -130,7 +130,7 @@ class NoisyLinear(nn.Linear):
 
     def forward(self, x: Tensor, eps: Tensor | None = None) -> Tensor:
         """Outputs `[B, n_out]` for `x`, `[B, n_in]`. eps: standard normal, `[noise_size]`, or
-        `[B, noise_size]` with other noise for each row; by default there is no noise."""
+        `[B, noise_size]` with different noise for each row; by default there is no noise."""
         y = super().forward(x)
         if eps is None or not self.noise_size:
             return y
@@ -213,7 +213,7 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> R
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with Rainbow. `resume`: folder of a run with the same settings, to resume
-    it. UserError if the run in --init has other limits of returns."""
+    it. UserError if the run in --init has a different v_min or v_max."""
     # Set up.
     env = make_env(cfg)
     run = Run(cfg, env, resume)                               # seeds torch: create networks later

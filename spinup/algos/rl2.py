@@ -150,8 +150,9 @@ def trial_advantages(rew: Tensor, values: Tensor, next_values: Tensor, over: Ten
                      mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Advantages and returns of trials, `[B, T]` each: GAE in which a trial is one episode.
 
-    over: True at the last step of a trial, the only end that the environment reports. An episode
-    that ends within a trial cuts nothing, so an action gets credit for rewards in later episodes.
+    over: True at the last step of a trial, the only end that the environment reports. The end of an
+    episode within a trial does not end the sum, so an action gets credit for rewards in later
+    episodes.
     """
     return gae(rew, values, next_values, over, truncated, gamma=gamma, lam=lam, mask=mask)
 

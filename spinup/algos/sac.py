@@ -7,7 +7,7 @@ actions, so the actor cannot easily exploit a narrow peak of Q.
     y        = r + gamma (1 - terminated) ( min_i Q'_i(s', a') - alpha log pi(a'|s') ),
                a' ~ pi(.|s')                                                            (eq. 2, 3)
     L(pi)    = E[ alpha log pi(a|s) - min_i Q_i(s, a) ],
-               a = tanh(mean + std x noise), for its gradient                              (eq. 9)
+               a = tanh(mean + std x noise), reparameterised                              (eq. 9)
     L(alpha) = -E[ log alpha x ( log pi(a|s) + target entropy ) ]
                alpha rises while entropy is below its target                              (eq. 18)
 

@@ -1,7 +1,7 @@
 """Twin delayed deterministic policy gradient, TD3 (Fujimoto et al. 2018, arXiv:1802.09477).
 
-DDPG overestimates values: its actor selects the critic's largest errors, and bootstrapping spreads
-them. TD3 makes three changes:
+DDPG overestimates values: its actor selects actions with large errors of the critic, and
+bootstrapping propagates them. TD3 makes three changes:
 
     y     = r + gamma (1 - terminated) min_i Q'_i(s', a~)         the lower of two critics (eq. 10)
     a~    = clip( mu'(s') + clip(noise, -c, c), -1, 1 )           smooths peaks of Q       (eq. 14)

@@ -60,7 +60,7 @@ def value_weight(q: Tensor, alpha: float) -> Tensor:
 
 def imitation_loss(act: Tensor, data_act: Tensor) -> Tensor:
     """Squared distance of actions from those of the dataset, averaged over dimensions: `[B]` from
-    `[B, k]` each, in units of -1 to 1 (the second term of eq. 3)."""
+    `[B, k]` each, scaled to -1 to 1 (the second term of eq. 3)."""
     return (act - data_act).square().mean(-1)
 
 

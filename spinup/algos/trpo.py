@@ -13,8 +13,8 @@ KL is 0 there, and its Hessian is the Fisher matrix F. To second order (appendix
 
     step = sqrt(2 delta / x^T F x) x,   where x solves F x = g
 
-In both formulas, a multiple of the identity matrix is added to F (`damping`). In eq. 14, Q takes
-the place of A.
+In both formulas, a multiple of the identity matrix is added to F (`damping`). The paper's eq. 14
+has Q in place of A.
 
 F has as many rows as the policy has weights, so it is never stored. Conjugate gradient solves for
 x with products F v alone. A line search then shortens the step until the exact KL is within the
@@ -121,7 +121,7 @@ def natural_step(gradient: Tensor, product: Callable[[Tensor], Tensor], max_kl: 
     `max_kl` (appendix C); s^T F s / 2 is the quadratic model of the KL. `gradient`, `[P]`, is the
     gradient of the loss."""
     x = conjugate_gradient(product, -gradient, iterations)
-    curvature = (x @ product(x)).clamp(min=1e-30)             # of a gradient of 0, the step is 0
+    curvature = (x @ product(x)).clamp(min=1e-30)             # if the gradient is 0, so is the step
     return (2 * max_kl / curvature).sqrt() * x
 
 

@@ -1,4 +1,4 @@
-"""Vanilla policy gradient with generalized advantages (Sutton et al. 2000; arXiv:1506.02438).
+"""Vanilla policy gradient with generalised advantages (Sutton et al. 2000; arXiv:1506.02438).
 
 VPG makes an action more likely if its return was higher than the value of its state, and less
 likely if it was lower. The difference is the advantage A_t:
@@ -10,7 +10,7 @@ R_t is the value target. The gradient is valid only for data of the current poli
 takes only one step on each batch. The value function has no such limit and takes many steps on the
 batch. Then the batch is discarded.
 
-Differs from textbook REINFORCE by: generalized advantages in place of the return, normalised over
+Differs from textbook REINFORCE by: generalised advantages in place of the return, normalised over
 the batch.
 """
 from dataclasses import dataclass

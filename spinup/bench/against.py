@@ -18,7 +18,7 @@ def zoo(algorithm: str, env: str) -> dict[str, Any]:
     """Return the settings of RL Baselines3 Zoo, as in `zoo.toml`. UserError if they are not there."""
     known = settings()
     if env not in known.get(algorithm, {}):
-        raise UserError(f"--against zoo has no settings of {algorithm} in {env}, only of {all_of_the_zoo()}; use "
+        raise UserError(f"--against zoo has no settings for {algorithm} in {env}, only for {all_of_the_zoo()}; use "
                         "--against sb3")
     return known[algorithm][env]
 

@@ -16,7 +16,8 @@ Scores = Sequence[np.ndarray]
 
 def iqm(scores: Scores) -> np.ndarray:
     """Interquartile mean `[...]` of scores `[..., runs]` per environment: the mean of all runs of all environments
-    without the lowest and the highest quarter, rounded down (Agarwal et al., 2021, sec. 4.3)."""
+    without the lowest and the highest quarter (Agarwal et al., 2021, sec. 4.3). The number of runs in a quarter is
+    rounded down."""
     together = np.sort(np.concatenate(scores, -1), -1)
     cut = together.shape[-1] // 4
     return together[..., cut:together.shape[-1] - cut].mean(-1)

@@ -66,8 +66,8 @@ class Trained:
         """Return the steps and the measure, `[rows]` each, for statements about the speed of learning.
 
         For training returns, each value is the mean of the last rows with at least RECENT episodes: R100 lags, because
-        it includes old episodes. The first value comes after two episodes per copy of the environment. Before, nearly
-        all finished episodes are short ones, and in some environments only successes are short.
+        it includes old episodes. The first value comes after two episodes per copy of the environment. Before that,
+        nearly all finished episodes are short, and in some environments only successes are short.
         """
         steps, means = self.curves.xy("steps", "return_mean")
         _, episodes = self.curves.xy("return_mean", "episodes")

@@ -1,6 +1,6 @@
-"""stable-baselines3 and SBX as their users run them, with our settings translated to its names.
+"""stable-baselines3 and SBX as their users run them, with our settings translated to their names.
 
-All other settings are its defaults: make_vec_env or make_atari_env, Monitor, DummyVecEnv, TensorBoard; on the CPU.
+All other settings are their defaults: make_vec_env or make_atari_env, Monitor, DummyVecEnv, TensorBoard; on the CPU.
 """
 import importlib
 import time

@@ -204,8 +204,8 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
               f"the performance profile (the share of runs above a score) and the probability of improvement are "
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "
-              f"of {SAMPLES:,} stratified bootstrap samples, or {FEWER} for the bands in the pictures. A band holds at "
-              f"each point separately. With few runs in few environments, these intervals are too narrow. The mean "
+              f"of {SAMPLES:,} stratified bootstrap samples, or {FEWER} for the bands in the pictures. The bands "
+              f"are pointwise. With few runs in few environments, these intervals are too narrow. The mean "
               f"is that of the environments' means. In most environments, all runs are evaluated in the same initial "
               f"states, so no interval includes the uncertainty from the choice of these states.")
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "

@@ -137,9 +137,9 @@ def _peer(algorithm: str, env: str, seed: int, steps: int, against: str, folder:
     about = zoo(algorithm, env) if against == "zoo" else {}
     installed = version("stable-baselines3")
     if found.get("settings", about) != about or found.get("version", installed) != installed:
-        raise UserError(f"{path} is of other settings or of another version of stable-baselines3; {advice}")
+        raise UserError(f"{path} was made with other settings or another version of stable-baselines3; {advice}")
     if found.get("states") != STATES:
-        raise UserError(f"{path} is of an older version of spinup, which evaluated in other initial states; {advice}")
+        raise UserError(f"{path} comes from an older version of spinup, which used other initial states; {advice}")
     return with_an_episode(found)
 
 

@@ -1,4 +1,5 @@
-"""Suites: every algorithm that supports some environments is trained in them with several seeds, and evaluated.
+"""Suites of environments: every algorithm that supports an environment is trained in it with several seeds and
+evaluated.
 
 `suites.toml` lists the environments. As in a grid, the run folders show which runs are finished. So after an
 interruption, the same command trains and evaluates only the missing runs.
@@ -246,7 +247,7 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
 
 
 def write_peer(directory: Path, found: dict[str, Any], asked: int) -> None:
-    """Write the files of a run of `spinup.bench.peers.returns` that was asked for so many steps; `result.json` is the
+    """Write the files of a run of `spinup.bench.peers.returns` that was asked for this many steps; `result.json` is the
     last."""
     curve, text = found["curve"], StringIO()
     writer = DictWriter(text, list(curve))

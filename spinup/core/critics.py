@@ -68,7 +68,7 @@ class QNetwork(Normalising):
 def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
     """Treat these parameters as constants inside the block: gradients of a critic's weights take
     time, and the actor's step does not use them."""
-    if torch.compiler.is_compiling():                         # it drops unused gradients itself
+    if torch.compiler.is_compiling():                         # the compiler drops unused gradients
         yield
         return
     params = [p for p in weights if p.requires_grad]
@@ -89,7 +89,8 @@ def duel(value: Tensor | np.ndarray, advantage: Tensor | np.ndarray) -> Tensor |
 
 class ActorCritics(Normalising):
     """Actor for bounded actions, and critics of state and action: MLPs with ReLU. For images, they
-    share a Nature CNN, `body`. Train it with the critics: to the actor its features are constants.
+    share a Nature CNN, `body`. Only the critics' loss trains it: the actor treats its features as
+    constants.
 
     Args:
         obs_shape: the shape of one observation: one axis (vector) or three axes (image).

@@ -21,7 +21,7 @@ class Priorities:
         self.size, self.alpha = size, alpha
         self.leaves = 1 << max(1, (size - 1).bit_length())
         self.sums = np.zeros(2 * self.leaves)                 # node i: sum of 2 i and 2 i + 1
-        self.largest = 1.0                                    # for new rows, so they come soon
+        self.largest = 1.0                                    # for new rows: sampled soon
 
     def set(self, rows: np.ndarray, priority: np.ndarray | float | None = None) -> None:
         """Set the priority of these rows `[n]`; by default the largest so far, for new rows. A row

@@ -13,7 +13,7 @@ class VectorStep(Protocol):
     """Result of one step in N environments, like `spinup.envs.vector.Step`. It is declared here,
     because core does not import environments."""
 
-    obs: np.ndarray                     # [N, *shape]; after an episode end, the next one's first
+    obs: np.ndarray                     # [N, *shape]; after an end, the first of the next episode
     reward: np.ndarray                  # [N] float32
     terminated: np.ndarray              # [N] bool
     truncated: np.ndarray               # [N] bool

@@ -46,7 +46,7 @@ def discounted(rewards: Tensor, terminated: Tensor, truncated: Tensor, *, gamma:
 def gae(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor,
         truncated: Tensor, *, gamma: float, lam: float | Tensor,
         mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Generalized advantage estimation (Schulman et al. 2016, eq. 16). Return the advantages and
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16). Return the advantages and
     the value targets A_t + V(s_t); all tensors are `[B, T]`.
 
     ::

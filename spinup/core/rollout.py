@@ -19,7 +19,7 @@ step:
     the row ends            V(obs[:, T]): the next rollout continues from there
 
 It is wrong to bootstrap from V(s'_0) at a truncation, as s'_0 is the initial state of the next
-episode. Only `next_values` chooses the value.
+episode. Always take the value from `next_values`.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Rollout:
     rew: Tensor                         # [N, T] float32
     terminated: Tensor                  # [N, T] bool: the episode ended, with no value after it
     truncated: Tensor                   # [N, T] bool: cut off, e.g. by a time limit
-    final_obs: Tensor                   # [M, *shape], last ones of ended episodes, by time
+    final_obs: Tensor                   # [M, *shape], last obs of ended episodes, in time order
     copy: Tensor                        # [M] int64, row in which it ended
     step: Tensor                        # [M] int64, column in which it ended
     cost: Tensor | None = None          # [N, T] float32, if the environment reports costs

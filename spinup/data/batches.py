@@ -14,8 +14,8 @@ class Batches:
         data: the dataset, of N transitions.
         actions: `[N, ...]`, its actions in the units of the policy's distribution.
         normaliser: that of the policy. A new one gets the statistics of the dataset's observations. One that has
-            statistics keeps them. Batches are normalised with its statistics at that time, because a checkpoint may
-            replace them. With None, observations are unchanged.
+            statistics keeps them. Each batch is normalised with the statistics at the time of sampling, because a
+            checkpoint may replace them. With None, observations are unchanged.
     """
 
     def __init__(self, data: Dataset, actions: np.ndarray, normaliser: Normaliser | None, device: torch.device):

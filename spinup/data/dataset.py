@@ -152,8 +152,8 @@ def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
 
 
 def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
-    """Return whether arrays `[N, ...]` have the same length, the right types and finite numbers, end with an episode,
-    and have complete metadata."""
+    """Return whether arrays `[N, ...]` have the same length, the right types and finite numbers, end with the end of an
+    episode, and have complete metadata."""
     lengths = {len(x) if x.ndim else -1 for x in arrays.values()}
     return (len(lengths) == 1 and min(lengths) > 0
             and complete(about)

@@ -79,7 +79,7 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """Refused for a module of the library that is not imported yet; None, which means «look elsewhere», for all
+        """Refused for a module of the library that is not imported yet; None, which means "look elsewhere", for all
         others."""
         if name.partition(".")[0] in LIBRARY:
             raise Refused(f"{name} may contain the answer, so a check forbids its import; write the function yourself")

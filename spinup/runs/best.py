@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-UNUSED = 500_000        # added to the seed of an evaluation, because the test episodes chose the policy
+UNUSED = 500_000        # added to an evaluation's seed: it must not reuse the test episodes that selected the policy
 
 
 class Best:

@@ -1,8 +1,8 @@
 """Checkpoints: files of plain tensors and numbers, written atomically. Reading one never runs code.
 
-`checkpoint.pt` holds everything of a small run. The tensors of a large part, such as the weights of a language model or
-the moments of its optimiser, are in a file of their own beside it. It names these files, so renaming it replaces the
-whole checkpoint at once.
+`checkpoint.pt` holds the whole state of a small run. The tensors of a large part, such as the weights of a language
+model or the moments of its optimiser, are in a file of their own beside it. `checkpoint.pt` names these files, so
+renaming it replaces the whole checkpoint at once.
 """
 import errno
 import math
@@ -38,8 +38,8 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
     tensors in place of arrays.
 
     The tensors of a part with more than `LARGE` numbers are not copied: their files are written from them, bit for bit,
-    and they are returned themselves. The files of the last checkpoint are kept until the new one is complete. OSError
-    if the disk has no room for both.
+    and the returned data contain the same tensors. The files of the last checkpoint are kept until the new one is
+    complete. OSError if the disk has no room for both.
     """
     large = {name: found for name, part in state.get("parts", {}).items() if (found := large_tensors(part))}
     if not large:
@@ -47,7 +47,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
         write_whole(path, lambda file: torch.save(written, file))         # avoids a second copy in memory
         return written
     need = SPARE + sum(x.nbytes for tensors in large.values() for x in tensors.values())
-    if shutil.disk_usage(path.parent).free < need:                        # found before minutes of writing
+    if shutil.disk_usage(path.parent).free < need:                        # checked first: writing takes minutes
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     rest = {name: {k: v for k, v in part.items() if k not in large[name]} if name in large else part
             for name, part in state["parts"].items()}

@@ -60,7 +60,7 @@ class Curves:
     unit: str                                                # of a step
 
     def label(self, column: str) -> str:
-        """Return the name of a column in words. Learned rewards are called «learned», to tell them from true
+        """Return the name of a column in words. Learned rewards are called "learned", to tell them from true
         rewards."""
         return "learned " * (TRUTH in self.progress and column in ("reward", "held_out_reward")) + short(column)
 

@@ -36,7 +36,7 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     elif share < 0.5 and (entropy < DECIDED * most or entropy / dimensions(actions) < NARROW):
         said.append(f"entropy is {entropy:.3f} nats, early in the run: the policy no longer explores; raise "
                     f"--entropy-coef or lower {rate}")
-    # An intrinsic reward and goals in hindsight are signals, too.
+    # An intrinsic reward and hindsight goals are learning signals, too.
     if alike >= 20 and share > 0.1 and "bonus" not in row and not hasattr(config, "hindsight_goals"):
         rare = ", or try `spinup curiosity` if rewards are rare" if isinstance(actions, spaces.Discrete) else ""
         said.append(f"all {alike} episodes so far had the same return: there is no learning signal; let the reward "

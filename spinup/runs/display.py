@@ -19,7 +19,7 @@ from spinup.runs.hooks import Hooks
 
 SHORT = {"return_mean_100": "return", "held_out_gold": "true held-out reward"}                 # for others see `short`
 PLAIN_LINES = 10        # approximate number of lines that a run prints in a pipe
-TELL_EVERY = 10         # seconds between two lines about work before a training
+TELL_EVERY = 10         # seconds between two lines about the work before training
 
 
 def short(column: str) -> str:
@@ -59,7 +59,7 @@ def pace(rate: float) -> str:
 
 
 def kind_of(sentence: str) -> str:
-    """Return a sentence without its numbers: equal for two sentences that say the same of different rows."""
+    """Return a sentence without its numbers: equal for two sentences that say the same about different rows."""
     return re.sub(r"[\d.,%+-]+|e[+-]?\d+", "", sentence)
 
 
@@ -67,7 +67,7 @@ def quoted(folder: str) -> str:
     """Quote a folder for the shell if it contains a space or another special character. A leading dash gets ./ in
     front, because it would begin a flag."""
     folder = f"./{folder}" if folder.startswith("-") else folder
-    safe = r"\w./:+@%,=\-\udc80-\udcff" + (r"\\" if os.name != "posix" else "")         # surrogates: accents in ASCII
+    safe = r"\w./:+@%,=\-\udc80-\udcff" + (r"\\" if os.name != "posix" else "")         # surrogates: non-ASCII bytes
     if re.fullmatch(f"[{safe}]*", folder):
         return folder
     plain = re.fullmatch(rf"[{safe}\s]*", folder) or os.name != "posix"  # these quotes are the same in all shells

@@ -1,5 +1,6 @@
-"""Data parallel training on environments: each rank steps its share of the copies, and differentiates its share of each
-minibatch. Every rank has the whole batch, so its advantages and statistics are those of one process."""
+"""Data parallel training on environments: each rank steps its share of the environments, and computes the gradient on
+its share of each minibatch. Every rank has the whole batch, so its advantages and statistics equal those of a run with
+one process."""
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

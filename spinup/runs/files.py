@@ -19,7 +19,8 @@ TEMPORARY = re.compile(r"\.(.+)\.\d+-\d+\.tmp")                         # an inc
 
 
 def disk_error(error: BaseException | None) -> OSError | None:
-    """Return the disk error that caused this error; None if there is none. An error of the user's code is none."""
+    """Return the disk error that caused this error; None if there is none. An error raised by the user's code does not
+    count."""
     while error is not None and not isinstance(error, UserError | EnvironmentFailure):
         if isinstance(error, OSError) and error.errno in DISK:
             return error
@@ -87,7 +88,7 @@ def _replace(temporary: Path, path: Path) -> None:
 
 def check_pair(named: Path, kinds: tuple[str, str]) -> tuple[Path, Path]:
     """Return the two files that a command writes for the one that the user has named, such as a PNG and an SVG file.
-    UserError if only the other one exists: the user does not expect that it is overwritten."""
+    UserError if only the other one exists: the user does not expect this file to be overwritten."""
     first, second = (named.with_suffix(kind) for kind in kinds)
     other = second if named == first else first
     if other.exists() and not named.exists():

@@ -63,7 +63,8 @@ def recorded_in(data: str) -> str:
     """Return the environment of a dataset. UserError if its id names a module: a file must not import one."""
     env = load_about(data)["env"]
     if ":" in env:
-        raise UserError(f"{data} was recorded in {env}, of another module; if you trust this module, type --env {env}")
+        raise UserError(f"{data} was recorded in {env}, which another module defines; if you trust this module, "
+                        f"type --env {env}")
     return env
 
 

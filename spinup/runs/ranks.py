@@ -141,7 +141,8 @@ def mean(values: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def share(x: Tensor) -> Tensor:
-    """Give every rank all rows of a tensor `[n, ...]`, in place, of which each rank has its own, `mine(n)`."""
+    """Fill in, in place, the rows of a tensor `[n, ...]` that other ranks have computed. Each rank has its own rows,
+    `mine(n)`."""
     if size() > 1:
         with answering():
             for owner in range(size()):

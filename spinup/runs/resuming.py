@@ -42,7 +42,7 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
 def check_dataset(directory: Path, data: str) -> None:
     """UserError if the dataset in the file `data` is not the one that the run in `directory` learned from."""
     if read_run(directory).get("dataset", {}).get("sha256") != load_about(data).get("sha256"):
-        raise UserError(f"{describe(directory)} was trained on another dataset than {describe(data)}; restore that "
+        raise UserError(f"{describe(directory)} was trained on a dataset other than {describe(data)}; restore that "
                         "file, or train again under another --exp-name")
 
 

@@ -190,7 +190,7 @@ class Run(Training):
             self._returns_before()
         if self.replay is not None:
             if self.state is None:
-                self.replay_files.remove()                                # left by a process without checkpoint
+                self.replay_files.remove()                                # left by a process that saved no checkpoint
             self.display.say(statement(self.replay))
         if not self.whole_episodes:
             self._can_save()
@@ -218,8 +218,8 @@ class Run(Training):
             self.replay_files.tidy(self.replay)
 
     def load_subject(self, state: dict[str, Any]) -> None:
-        """Restore the state from `save_subject`. UserError if it is that of another number of processes."""
-        self.recent = deque((float(r) for r in state["recent"]), maxlen=100)          # raises if they are no numbers
+        """Restore the state from `save_subject`. UserError if it was saved by another number of processes."""
+        self.recent = deque((float(r) for r in state["recent"]), maxlen=100)          # raises if they are not numbers
         self.pending = [(float(r), int(n)) for r, n in state["pending"]]
         others = state.get("others", [])                                  # ranks 1, 2, ...
         if not self.whole_episodes and len(others) != self.workers.size - 1:

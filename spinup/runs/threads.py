@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """Let torch and NumPy use so many threads in the block."""
+    """Let torch and NumPy use this many threads in the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

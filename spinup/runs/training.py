@@ -153,7 +153,7 @@ class Training(Hooks):
         """
         self.steps_each, self.end = steps_each, total * steps_each
         if steps_each > 1 and self.end < 0.99 * self.config.total_steps:
-            self.display.say(f"{self.end:,} {self.unit} in place of {self.config.total_steps:,}: whole updates of "
+            self.display.say(f"{self.end:,} {self.unit} instead of {self.config.total_steps:,}, in whole updates of "
                              f"{steps_each:,} {self.unit}")
         self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
         per_save = max(1, round((self.config.checkpoint_steps or self.end / CHECKPOINTS) / steps_each)) * steps_each
@@ -195,7 +195,7 @@ class Training(Hooks):
         had_stopped = self.state is not None and self.state["stopped"]
         self.stopped = had_stopped and not self.longer
         if had_stopped and self.longer:
-            self.save()                                                   # the goal was reached; go on, even if killed
+            self.save()                                                   # else a killed run would resume as finished
         if self.longer and self.leads:
             records.note_total_steps(self.directory, self.config.total_steps)
 
@@ -231,7 +231,7 @@ class Training(Hooks):
 
     def save(self) -> None:
         """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers. Ranks other
-        than 0 contribute what they alone have, and load it."""
+        than 0 contribute their own state, and also load the checkpoint."""
         parts = {name: part.state_dict() for name, part in self.parts.items()}
         subject = self.save_subject()
         if not self.leads:
@@ -244,7 +244,7 @@ class Training(Hooks):
                  "parts": parts, "subject": subject, "settings": config_to_json(self.config)}
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
-        self._load(written)       # but the tensors of a large part, written bit for bit, are the live ones themselves
+        self._load(written)       # (`written` holds the live tensors of a large part, not copies)
 
     def _load(self, state: dict[str, Any]) -> None:
         self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]

@@ -71,7 +71,8 @@ def diagnostics(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def finite(x: Tensor) -> bool:
-    """Return whether all numbers of `x`, `[...]`, are finite. Their sum tells, without memory, unless it overflows."""
+    """Return whether all numbers of `x`, `[...]`, are finite. Their sum shows this without extra memory, unless it
+    overflows."""
     return math.isfinite(x.sum() if x.ndim else x) or bool(torch.isfinite(x).all())
 
 
@@ -82,7 +83,8 @@ def weights(parts: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def diverged(name: str, x: Tensor, between: str, where: str, config: Any) -> str:
-    """Describe a number of training `[...]` that is not finite. `between`: when; `config`: the settings of the run."""
+    """Describe a tensor `[...]` of the training that is not finite. `between`: when; `config`: the settings of the
+    run."""
     rate = "--lr" if hasattr(config, "lr") else "--value-lr"
     what = "NaN" if torch.isnan(x).any() else "infinite"
     return (f"{name.replace('_', ' ')} became {what} {between}; the checkpoint before that, if there is one, is kept "

@@ -57,6 +57,6 @@ def test_what_cannot_be_compared_is_a_sentence(tmp_path):
         returns("ppo", "CartPole-v1", seeds=[1], peer_seeds=[1], log_dir=tmp_path)
     with pytest.raises(UserError, match="against is 'sb3' or 'zoo', not 'sbx'"):
         returns("ppo", "CartPole-v1", seeds=[1], against="sbx", log_dir=tmp_path)
-    with pytest.raises(UserError, match="zoo has no settings of ppo in CartPole-v1, only of ppo in HalfCheetah.*sb3"):
+    with pytest.raises(UserError, match="zoo has no settings for ppo in CartPole-v1, only for ppo in HalfCheetah.*sb3"):
         returns("ppo", "CartPole-v1", seeds=[1], against="zoo", log_dir=tmp_path)
     assert not list(tmp_path.iterdir())

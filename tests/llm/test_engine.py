@@ -255,7 +255,7 @@ FAULTS = {                                                                # addr
     "down": ("/v1/completions", 500, b"no memory", "answered 500 .no memory., 3 times in a row"),
     "no JSON": ("/v1/completions", 200, b"<html>", "sent a wrong answer .Expecting value"),
     "cut": ("/v1/completions", 200, b'{"choices": [', "sent a wrong answer"),
-    "too few": ("/v1/completions", 200, b'{"choices": []}', "sent a wrong answer .it has 0 completions, of 4"),
+    "too few": ("/v1/completions", 200, b'{"choices": []}', "sent a wrong answer .it has 0 completions, not 4"),
     "refused": ("/v1/completions", 400, b"too long", "answered 400 .too long."),
     "reload": ("/collective_rpc", 500, b"shape", "answered 500 .shape."),
     "reload refused": ("/collective_rpc", 404, b"gone", "answered 404 .gone., so it did not reload the weights in ")}
@@ -382,7 +382,7 @@ def test_what_cannot_work_is_refused_before_anything_is_created(settings, server
     refused(r"reads at most 5 tokens, and .* has up to \d+; start it with --max-model-len", engine=server.address)
     server.limit, server.dev = 512, False
     refused("cannot reload weights", engine=server.address, model="")      # before SFT
-    refused("cannot reload weights, so it can judge and be evaluated, but not train; start it with "
+    refused("cannot reload weights, so it can be a judge or be evaluated, but not be trained; start it with "
             "VLLM_SERVER_DEV_MODE=1", engine=server.address)
     refused("answers within a response", lag=1, task="calculator", reward="", model="")
     for method in ("sft", "dpo", "best_of_n", "es"):

@@ -106,9 +106,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
            load=load_policy)
     shutil.copy("e.npz", data)
     done = cli("resume", "runs/a", "--total-steps", "90")
-    assert done.code == 2 and "was trained on another dataset than d.npz" in done.err
+    assert done.code == 2 and "was trained on a dataset other than d.npz" in done.err
     done = cli("grid", "bc", "--data", data, "--exp-name", "a", "--seed", "1", "2", *FLAGS)    # finished on other data
-    assert done.code == 2 and "was trained on another dataset than d.npz" in done.err
+    assert done.code == 2 and "was trained on a dataset other than d.npz" in done.err
 
 
 # Turned red by: the protocol of the id in place of that of the dataset; one that contradicts it; an evaluation without.

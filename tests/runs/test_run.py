@@ -305,11 +305,11 @@ def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
 
 
 # Turned red by: steps that are left out without a word; a word about a few of them.
-@pytest.mark.parametrize(("asked", "words"), [(1100, "1,024 steps in place of 1,100: whole updates of 128 steps"),
+@pytest.mark.parametrize(("asked", "words"), [(1100, "1,024 steps instead of 1,100, in whole updates of 128 steps"),
                                               (1030, "")])
 def test_a_run_says_if_it_makes_fewer_steps_than_asked(asked, words, cli):
     out = cli("ppo", *WORDS, "--total-steps", asked).out
-    assert words in out and ("in place of" in out) == bool(words)
+    assert words in out and ("instead of" in out) == bool(words)
 
 
 def test_what_is_not_supported_is_said_before_anything_is_made(tree):

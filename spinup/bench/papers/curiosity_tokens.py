@@ -1,5 +1,5 @@
-"""Curiosity on tokens (Burda et al. 2018, with a transformer): a combination lock that chance opens once in millions of
-responses, and the number of different right answers to problems that have several (as in Hong et al. 2024)."""
+"""Curiosity on tokens (Burda et al. 2018, with a transformer): a combination lock that random responses open once in
+millions of tries, and the number of different right answers to problems that have several (as in Hong et al. 2024)."""
 import json
 from math import ceil
 from pathlib import Path
@@ -37,8 +37,8 @@ COLOURS = {"curiosity": "#0072B2", "entropy": "#009E73", "surprisal": "#CC79A7",
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Open locks, each seed another one, with curiosity and without. Train on countdown, and count different right
-    answers. Train on the rooms of the classic benchmark, for the figure."""
+    """Open locks, a different one for each seed, with curiosity and without. Train on countdown, and count different
+    right answers. Train on the rooms of the classic benchmark, for the figure."""
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     locks = dict(zip(jobs, in_turn(lambda job: lock(*job, log_dir), jobs, workers), strict=True))
     asked = [(kind, seed) for kind in COUNTDOWN for seed in seeds[:OF_COUNTDOWN]]
@@ -109,7 +109,7 @@ def countdown(kind: str, seed: int, log_dir: Path) -> Path:
 
 
 def opened(folder: Path) -> float:
-    """Number of responses after which the first one had the whole code, to the end of its row of the log."""
+    """Number of responses up to the end of the first log row in which a response had the whole code."""
     progress, size = read_progress(folder), batch(folder)
     return next((steps * size for steps, reward in zip(progress["steps"], progress["reward"], strict=True) if reward),
                 float("inf"))

@@ -28,7 +28,7 @@ from spinup.envs.vector import Step
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
-OPTIMAL = 0.05                          # share of left that epsilon-greedy asks for
+OPTIMAL = 0.05                          # share of left if the optimal policy is made epsilon-greedy
 STATES, RATIO = (6, 9, 12), 1 / 5       # of the cliffwalk; largest share of uniform's updates that PER may need
 ACTIONS = (5, 10, 20)                   # of the corridor
 CHAIN, GAMMA, NEAR = 5, 0.9, 1 / 4      # C51: length, discount, largest share of a point mass's Wasserstein distance

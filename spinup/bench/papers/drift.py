@@ -37,7 +37,8 @@ FIXED = [kind for kind, (_, flags, _, _) in KINDS.items() if "--data" in flags]
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train all methods on number guessing. Compare weighted imitation with its closed form on a listed language."""
+    """Train all methods on number guessing. Compare weighted imitation with its closed form on a language whose 64
+    responses are all listed."""
     first = in_turn(lambda seed: trained("drift", seed, log_dir), seeds, workers)         # makes the initial policy
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     folders = in_turn(lambda job: trained(*job, log_dir), jobs, workers)
@@ -115,7 +116,7 @@ def curve(folder: Path) -> dict[str, list[float]]:
 
 
 def distance_from_closed_form(beta: float = 0.2) -> float:
-    """Imitate all 64 responses of a listed language with the weights of DRIFT, each as often as pi_ref writes it.
+    """Imitate all 64 responses of a small language with the weights of DRIFT, each as often as pi_ref samples it.
 
     Return KL(pi* || pi), in nats, where pi* = pi_ref exp(R / beta) / Z.
     """

@@ -1,6 +1,6 @@
-"""Parameter noise on tokens (Plappert et al. 2018, sec. 4.3, with a transformer): a chain in which N times the same
-token earns 1, and another token ends the response with .001. GRPO, whose only noise is sampling, gets the same number
-of responses. The classic chain is beside it."""
+"""Parameter noise on tokens (Plappert et al. 2018, sec. 4.3, with a transformer): a chain in which N repetitions of one
+token earn 1, and another token ends the response with .001. GRPO, whose only noise is sampling, gets the same number of
+responses. The classic chain is beside it."""
 from math import ceil
 from pathlib import Path
 from statistics import median

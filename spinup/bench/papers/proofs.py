@@ -1,6 +1,6 @@
 """Proofs with a checker, after Kimina-Prover (Wang et al. 2025, arXiv:2504.11354): GRPO on the verdicts of a checker of
-natural deduction, a second attempt after its error message, and a search that keeps lemmas, against more attempts at
-equal generated tokens."""
+natural deduction, a second attempt after its error message, and a search that keeps lemmas, compared with more attempts
+at an equal number of generated tokens."""
 import json
 from pathlib import Path
 from statistics import mean

@@ -1,6 +1,6 @@
 """Q-learning on tokens (Snell et al. 2022, arXiv:2206.11871): a language model learns from fixed responses with
 rewards. ILQL is compared with rejection sampling and with the target of DQN, all on the same 20,000 responses of the
-initial policy. Beside it is the curve of DQN on CartPole, whose target network and TD target ILQL shares."""
+initial policy. Beside it is the curve of DQN on CartPole. ILQL shares the target network and the TD target with DQN."""
 from pathlib import Path
 from statistics import mean
 from typing import Any

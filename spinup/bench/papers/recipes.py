@@ -1,6 +1,6 @@
 """Published recipes in stages (Ouyang et al. 2022, arXiv:2203.02155; Llama 3, arXiv:2407.21783; DeepSeek-R1,
 arXiv:2501.12948; QwQ-32B): small versions of them, each from a new model to its last stage. A second stage must not
-cost the first one's gain, and a round of own responses must gain more than one of random responses."""
+cost the first one's gain, and a round on the policy's best responses must gain more than a round on random ones."""
 from pathlib import Path
 from statistics import mean
 from typing import Any

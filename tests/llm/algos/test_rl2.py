@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_refused(beginner, tmp_path):
                             ({"max_tokens": 3}, "leave out --max-tokens"),
                             ({"reward": "exact"}, "leave out --reward"),
                             ({"task": "reverse"}, "reverse is not one; choose --task bandits or --task mdps"),
-                            ({"model": beginner}, "has other tokens than the task bandits; leave out --model")):
+                            ({"model": beginner}, "are not those of bandits; leave out --model")):
         with pytest.raises(UserError, match=words):
             run(tmp_path, **settings)
     assert not list(tmp_path.iterdir())
