@@ -227,7 +227,7 @@ assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {
 #    </details>
 #
 # 3. Run `spinup exercise init rl`. Then run `spinup exercise start` in the new folder `rl`. This
-#    command writes the file of the first of 26 exercises. [A path for
+#    command writes the file of the first of 27 exercises. [A path for
 #    beginners](../docs/exercises.md#a-path-for-beginners) says what to read before each one.
 #
 # **Next**: [2. Policy gradients: estimates against the exact gradient](02_policy_gradient.ipynb).
