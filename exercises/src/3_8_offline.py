@@ -19,6 +19,7 @@
 # \big( \mu_j(s_i) - a_{ij} \big)^2 \Big), \qquad
 # \lambda = \frac{\alpha}{\frac{1}{B} \sum_{i=1}^{B} |Q(s_i, \mu(s_i))|}.$$
 #
+# As in the authors' code, the distance is a mean over dimensions, and $\lambda$ uses the values of the actor's actions.
 # The setting $\alpha$ is the weight of the values relative to imitation. Because of $\lambda$, this weight does not
 # depend on the scale of the rewards. $\lambda$ is a constant: the actor gets no gradient through it.
 #
