@@ -9,7 +9,7 @@ from rich.text import Text
 
 from spinup.errors import UserError, nearest
 from spinup.exercises.build import STILL
-from spinup.exercises.source import Entry, entries, find
+from spinup.exercises.source import Entry, entries, find, to_start
 from spinup.exercises.terminal import CURRENT, Say, parsed, with_id
 from spinup.exercises.verdict import Verdict, check
 from spinup.exercises.workspace import Workspace, stamp
@@ -46,8 +46,8 @@ def current(workspace: Workspace, word: str) -> Entry:
 
 
 def upcoming(workspace: Workspace) -> Entry | None:
-    """Return the first exercise that is not passed; None if all are."""
-    return next((e for e in entries() if "passed" not in workspace.of(e)), None)
+    """Return the next exercise that is not passed; None if all are."""
+    return next((e for e in to_start() if "passed" not in workspace.of(e)), None)
 
 
 def init(argv: list[str]) -> int:
@@ -84,7 +84,7 @@ def list_(argv: list[str]) -> int:
 
 def start(argv: list[str]) -> int:
     parser = with_id(Parser("spinup exercise start", "Write the file of an exercise, unless it exists."),
-                     "the first that you have not passed")
+                     "the next that you have not passed")
     parser.add_argument("--notebook", action="store_true", default=False, help="a notebook instead of a Python file")
     args, say = parsed(parser, argv)
     workspace = Workspace.here()

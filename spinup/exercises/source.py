@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 CONTENT = next(p for p in (HERE.parents[1] / "exercises", HERE / "content")
                if p == HERE / "content" or (p / "checks").is_dir() and (p / "src").is_dir())
 NAME = re.compile(r"(\d+)_(\d+)_(\w+)")
+PATH = ("1.1", "1.2", "3.3", "3.1", "2.1", "3.2", "5.3")        # for beginners; the others follow by number
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ def entries() -> list[Entry]:
     """Return all exercises, in order."""
     names = [p.stem for p in (CONTENT / "src").glob("*.py") if NAME.fullmatch(p.stem)]
     return [Entry(n) for n in sorted(names, key=lambda n: tuple(map(int, NAME.fullmatch(n).groups()[:2])))]
+
+
+def to_start() -> list[Entry]:
+    """Return all exercises in the order in which `start` offers them: the path for beginners, then the others."""
+    return sorted(entries(), key=lambda e: PATH.index(e.id) if e.id in PATH else len(PATH))
 
 
 def find(word: str) -> Entry:

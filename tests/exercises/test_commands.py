@@ -117,7 +117,7 @@ def test_a_passed_exercise_that_is_started_again_is_current_until_it_passes_agai
 
 # Turned red by: one sentence for all commands, of which `start` takes another exercise.
 def test_help_says_which_exercise_a_command_takes(cli):
-    assert "[the first that you have not passed]" in " ".join(cli("exercise", "start", "--help").out.split())
+    assert "[the next that you have not passed]" in " ".join(cli("exercise", "start", "--help").out.split())
     for command in ("check", "hint"):
         shown = " ".join(cli("exercise", command, "--help").out.split())
         assert "[the last started that you have not passed since]" in shown

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import spinup
-from spinup.exercises.source import Entry, entries
+from spinup.exercises.source import Entry, entries, to_start
 from spinup.exercises.verdict import check
 
 DOCS = Path(spinup.__file__).parents[1] / "docs"
@@ -29,6 +29,13 @@ def test_the_page_lists_every_exercise_as_it_is():
     assert rows == [(e.id, e.title.removeprefix("Bug hunt: ").capitalize() if "Bug hunt" in e.title else e.title,
                      e.about["kind"], *map(str, e.about["minutes"]), str(e.about["difficulty"])) for e in entries()]
     assert f"{len(entries())}, with checks" in (DOCS / "index.md").read_text()
+
+
+def test_start_follows_the_path_of_the_page():
+    rows = re.findall(r"^\| \d \| ([\d., a-z]+?) \|", PAGE, re.MULTILINE)
+    path = re.findall(r"\d\.\d", " ".join(rows))
+    order = [e.id for e in to_start()]
+    assert path and order[:len(path)] == path and order[len(path):] == sorted({e.id for e in entries()} - {*path})
 
 
 def test_the_page_shows_the_hint_that_a_program_gets(cli, tmp_path, monkeypatch):
