@@ -1,6 +1,7 @@
 """Calls of the user's own code; an error there becomes one sentence."""
 import math
 from collections.abc import Callable
+from contextlib import chdir
 from reprlib import Repr
 from traceback import extract_tb
 from typing import Any
@@ -18,7 +19,8 @@ def call(name: str, here: str, function: Callable[..., Any], /, *args: Any, **fi
     name, here: the function and its arguments, in words, for the error message.
     """
     try:
-        return function(*args, **fields)
+        with chdir("."):                                                  # returns to it if the function leaves it
+            return function(*args, **fields)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:                                        # also SystemExit and CancelledError

@@ -2,7 +2,9 @@
 import asyncio
 import json
 import math
+import os
 import sys
+from contextlib import nullcontext
 from zlib import crc32
 
 import numpy as np
@@ -122,6 +124,20 @@ def test_a_cancelled_reward_has_failed():
         reward_of(raises(asyncio.CancelledError()))
     with pytest.raises(KeyboardInterrupt):
         reward_of(raises(KeyboardInterrupt()))
+
+
+# Turned red by: the folder in which a reward leaves the process; later, relative paths name other files.
+@pytest.mark.parametrize("error", [None, ValueError("no")])
+def test_a_reward_may_change_the_working_folder(error, tmp_path):
+    def reward(prompt, response):
+        os.chdir(tmp_path)
+        if error:
+            raise error
+        return 1.0
+    before = os.getcwd()
+    with pytest.raises(UserError, match="failed") if error else nullcontext():
+        reward_of(reward)
+    assert os.getcwd() == before
 
 
 # Turned red by: an answer of spaces that no response equals; a key or a path that is no text.
