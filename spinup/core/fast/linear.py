@@ -5,9 +5,11 @@ In plain torch `relu_mlp` is nn.Sequential of nn.Linear and nn.ReLU, `Linear` is
 file is not needed. torch's layers give the same numbers, only more slowly.
 
 torch includes oneDNN, but uses it only for convolutions. Its linear layer calls MKL, which does not
-use AVX-512 on processors other than Intel's. On an AMD EPYC a product of 256 x 256 x 256 takes
-320 µs with MKL and 160 with oneDNN. Small products still use MKL, because for them the cost of the
-call matters.
+use AVX-512 on processors other than Intel's. On an AMD EPYC with AVX-512, a product of
+256 x 256 x 256 takes 320 µs with MKL and 160 with oneDNN. Small products still use MKL, because for
+them the cost of the call matters. Without AVX-512, oneDNN is faster only for products that are
+larger than those of most MLPs: on another EPYC, 100 x 256 x 256 takes 175 µs with MKL and 210 with
+oneDNN.
 """
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-LARGE = 2**21           # oneDNN is faster from this number of multiplications
+LARGE = 2**21           # multiplications of a layer from which `Layers` saves time
+AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+FOR_ONEDNN = LARGE if AVX512 else 2**25                       # oneDNN is faster from this number
 MATRIX = 2**17          # numbers in a weight from which `packed` saves time
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
@@ -25,7 +29,7 @@ ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_li
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x weight^T + bias without gradients, `[B, n_out]`, from `[B, n_in]`, `[n_out, n_in]`
     and `[n_out]`."""
-    if ONEDNN and x.numel() * weight.shape[0] >= LARGE:
+    if ONEDNN and x.numel() * weight.shape[0] >= FOR_ONEDNN:
         # Plain: linear(x, weight, bias). Its built-in ReLU is off, because it turns NaN into 0.
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return x.mm(weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
@@ -126,7 +130,7 @@ def fast_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     copied = getattr(weight, "packed", None)
     if copied is not None and not torch.is_grad_enabled() and x.numel() * len(weight) >= LARGE:
         return torch.ops.mkldnn._linear_pointwise(x, copied, bias, "none", [], "")
-    if not can_be_faster(x) or x.numel() * weight.shape[0] < LARGE:
+    if not can_be_faster(x) or x.numel() * weight.shape[0] < FOR_ONEDNN:
         return linear(x, weight, bias)
     y = Layers.apply(x.reshape(-1, x.shape[-1]), weight, bias)
     return y.view(*x.shape[:-1], -1)
