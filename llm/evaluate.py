@@ -29,8 +29,9 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
     measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":
         pairs = find_pairs(folder, data, task, problems, seed, device)
-        said = judged(folder, data, task, pairs, device)
-        found, words = of_pairs(said[:, 0] > said[:, 1])
+        _, said = judged(folder, data, task, pairs, device)
+        margin = said[:, 0] - said[:, 1]
+        found, words = of_pairs((margin > 0) + (margin == 0) / 2)
     else:
         asked = held_out(task, problems, seed)
         found, words = of_policy(writer(folder, data, task, device, seed), task, asked, measure)
@@ -82,7 +83,7 @@ def mean_of(each: np.ndarray, within: tuple[float, float] = ANYWHERE) -> tuple[f
 
 
 def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
-    """Results on pairs, as numbers and in words. right: `[n]`, True where a pair is ranked correctly."""
+    """Results on pairs, as numbers and in words. right: `[n]`, 1 where a pair is ranked correctly, .5 for a tie."""
     mean, between, words = mean_of(right.astype(float), SHARE)
     return ({"pairs": len(right), "pair_accuracy": mean, "interval": between},
             f"{mean:.3f} of {len(right)} held-out pairs ranked correctly ({words})")

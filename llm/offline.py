@@ -1,4 +1,5 @@
 """Stored responses with their rewards: offline data of the initial policy, or a replay buffer of new responses."""
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -88,6 +89,13 @@ class StoredResponses:
     def at_least(self, reward: float) -> Tensor:
         """Slots of the responses with at least this reward, `[n]`."""
         return (self.tensors["rewards"][:len(self)] >= reward).nonzero()[:, 0]
+
+    def checksum(self) -> int:
+        """Return a checksum of the stored prompts, responses and rewards."""
+        value = 0
+        for name in ("prompts", "ids", "rewards"):
+            value = zlib.crc32(self.tensors[name][:len(self)].numpy().tobytes(), value)
+        return value
 
     def state_dict(self) -> dict[str, Any]:
         """State for the checkpoint."""

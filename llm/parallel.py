@@ -19,6 +19,7 @@ from llm.policy.generate import Prompts, Responses
 from llm.rollout import Batch, join
 from llm.tasks.task import Problem
 from spinup.core.fast.adam import FlatAdam
+from spinup.errors import UserError
 from spinup.runs import ranks
 
 
@@ -62,7 +63,11 @@ def sum_gradients(parts: dict[str, object]) -> None:
 
 def distributed(run: Any, parts: dict[str, Any]) -> dict[str, Any]:
     """Divide the models and optimisers of a run among the ranks, as `--shard` and `--fsdp` say. Return the parts that a
-    checkpoint holds."""
+    checkpoint holds. UserError if the ranks have sampled different data before they met."""
+    for part in parts.values():
+        if hasattr(part, "checksum") and len(set(ranks.gather(part.checksum()))) > 1:
+            raise UserError("the processes have sampled different data, because the same response does not always get "
+                            "the same reward; leave out --workers, or use a reward without limits of time")
     if run.config.shard:
         shard(parts)
     if run.config.fsdp:

@@ -91,8 +91,12 @@ class PairsChecksum:
             for x in (batch.prompts.ids, batch.responses.ids * batch.responses.mask.long()):
                 self.value = zlib.crc32(x.cpu().numpy().tobytes(), self.value)
 
-    def state_dict(self) -> dict[str, int]:
+    def checksum(self) -> int:
         """Return the checksum."""
+        return self.value
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the checksum as a state."""
         return {"value": self.value}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -157,14 +161,16 @@ def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
 
 
 def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
-    """Accuracy of the policy as an implicit reward model, `[]`, on the first `RANKED` pairs.
+    """Accuracy of the policy as an implicit reward model, `[]`, on at most `RANKED` pairs, spread over all.
 
     A pair counts as correct if the log ratio to the initial policy is higher for the chosen than for the rejected
     response. before: log-probabilities `[2n, T]` under the initial policy.
     """
-    first = pairs.pick(torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device))
-    logp = logp_under(run.model, run.config, first)
-    now = select(logp - before[:len(logp)], first.responses.mask).sum(1).view(-1, 2)
+    n = len(pairs.texts) // 2
+    rows = rows_of(torch.arange(0, n, max(1, -(-n // RANKED)), device=run.device))
+    some = pairs.pick(rows)
+    logp = logp_under(run.model, run.config, some)
+    now = select(logp - before[rows][:, :logp.shape[1]], some.responses.mask).sum(1).view(-1, 2)
     return accuracy(now[:, 0] - now[:, 1])
 
 

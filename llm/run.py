@@ -161,8 +161,8 @@ class Run(Training):
         self.add(**statistics(batch))
 
     def evaluate(self, greedy: bool = True) -> list[Batch]:
-        """Responses to the held-out problems: samples, equally many per problem and `held_out` in all; then, with
-        `greedy`, the most likely response to each problem.
+        """Responses to the held-out problems: samples, equally many per problem and at most `held_out` in all; then,
+        with `greedy`, the most likely response to each problem.
 
         Each call uses the same problems and a new generator with the same seed. A pretrained model samples all in one
         batch: twice as many rows hardly take longer.

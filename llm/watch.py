@@ -20,8 +20,8 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
     folder, data, task = open_run(directory)
     console = Console(soft_wrap=True)
     if data.get("judges"):
-        pairs = find_pairs(folder, data, task, prompts, seed, device)
-        for (problem, *texts), said in zip(pairs, judged(folder, data, task, pairs, device), strict=True):
+        pairs = judged(folder, data, task, find_pairs(folder, data, task, prompts, seed, device), device)
+        for (problem, *texts), said in zip(*pairs, strict=True):
             verdict = "   ranked correctly" if said[0] > said[1] else "   ranked incorrectly"
             console.print(Text(as_text(problem), "bold") + Text(verdict, "dim"))
             for kind, style, text, worth in zip(("chosen", "rejected"), ("green", "red"), texts, said, strict=True):

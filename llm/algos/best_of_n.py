@@ -16,8 +16,8 @@ x is a prompt, y_i its i-th response, and R the reward.
 The policy repeatedly imitates those with a reward of at least `keep`. A run of `llm dqn` with
 the same settings learns from the same responses.
 
-`--select random` is the control experiment: it imitates the same number of random responses. The
-difference between the two runs is the effect of the selection.
+`--select random` is the control experiment: for each prompt with a winner, it imitates a random
+response. The difference between the two runs is the effect of the selection among responses.
 
 Differs from llm/algos/sft.py by: the teacher is the best of the policy's own responses. The loss
 function is the same: `policy_gradient` of spinup/algos/vpg.py, with advantage 1 for winners and 0

@@ -31,6 +31,7 @@ means replace both value functions; only novelty above the mean counts; intrinsi
 the response, because the next prompt does not follow from it. With c_i = 0 and c_r = 1 it is GRPO.
 `prediction_error` and `combined_advantage` are the same functions.
 """
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -132,7 +133,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     novelty = Distillation(run.model.shape.width, cfg.feature_size, cfg.feature_hidden)
     novelty.to(run.device)
     learner = FlatAdam(novelty.predict.parameters(), lr=cfg.bonus_lr)
-    scaler = ReturnScaler(cfg.prompts * cfg.samples, 0.0).to(run.device)  # bonuses on one scale
+    scaler = ReturnScaler(cfg.prompts * cfg.samples, 0.0, clip=math.inf)  # bonuses on one scale
+    scaler.to(run.device)
     over = torch.ones(cfg.prompts * cfg.samples, 1, dtype=torch.bool, device=run.device)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,

@@ -22,12 +22,12 @@ class LanguagePolicy:
         temperature: the temperature of its training.
         seed: random seed of the responses.
         tool: the tool of its training task, as in `llm.tasks.Task`.
-        end_of_turn: the end of a turn in its training task, if the task has episodes. Here nothing replies to a turn,
-            so a response ends with the first turn.
+        end_of_turn: the end of a turn in its training task, "" if each character is a turn; None without episodes.
+            Here nothing replies to a turn, so a response ends with the first turn.
     """
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, temperature: float = 1.0,
-                 seed: int = 0, tool: Callable[[str], str | None] | None = None, end_of_turn: str = ""):
+                 seed: int = 0, tool: Callable[[str], str | None] | None = None, end_of_turn: str | None = None):
         self.model, self.tokenizer = model, tokenizer
         self.max_tokens, self.temperature, self.tool, self.end_of_turn = max_tokens, temperature, tool, end_of_turn
         self.sampler = Sampler(model, tokenizer.ends)
@@ -66,7 +66,7 @@ class LanguagePolicy:
             raise UserError("a prompt is empty; write at least one character")
         check_context(max(map(len, rows)), max_tokens, self.model)
         responses = len(rows) * samples
-        if self.end_of_turn:
+        if self.end_of_turn is not None:
             tool = [OneTurn(self.end_of_turn, self.tokenizer) for _ in range(responses)]
         else:
             tool = for_tokens(self.tool, self.tokenizer, responses)

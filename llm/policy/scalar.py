@@ -89,13 +89,22 @@ class RewardModel:
         self.model.to(device)
         self.at_once = at_once or self.at_once
 
-    @torch.no_grad()
     def judge(self, prompts: Sequence[str | Messages], responses: Sequence[str]) -> list[float]:
-        """Compute the reward of each response, with an end token after it. UserError: an unknown character."""
-        found, device, end, n = [], self.model.body.device, self.tokenizer.end, self.at_once
+        """Compute the reward of each response, with an end token after it. UserError: an unknown character.
+
+        The text of a special token, such as <|im_end|>, is ordinary text: else a response could end itself and praise
+        itself as the user.
+        """
+        return self.judge_tokens(prompts, [[*self.tokenizer.encode(r, literal=True), self.tokenizer.end]
+                                           for r in responses])
+
+    @torch.no_grad()
+    def judge_tokens(self, prompts: Sequence[str | Messages], responses: Sequence[list[int]]) -> list[float]:
+        """Compute the reward of each response from its tokens."""
+        found, device, n = [], self.model.body.device, self.at_once
         for i in range(0, len(prompts), n):
             asked = Prompts.of([self.tokenizer.prompt(p) for p in prompts[i:i + n]], device)
-            said = Prompts.of([[*self.tokenizer.encode(r), end] for r in responses[i:i + n]], device)
+            said = Prompts.of(responses[i:i + n], device)
             check_context(asked.ids.shape[1], said.ids.shape[1], self.model.body)
             of = torch.arange(len(said.ids), device=device)
             found += rewards(self.model, asked, of, said.ids, said.lengths).tolist()

@@ -207,4 +207,4 @@ def speech(task: Task | None) -> dict[str, Any]:
     """Return the settings of a `LanguagePolicy` that depend on its training task."""
     if task is None:
         return {}
-    return {"tool": task.tool, "end_of_turn": task.end_of_turn if task.open else ""}
+    return {"tool": task.tool, "end_of_turn": task.end_of_turn if task.open else None}

@@ -22,7 +22,8 @@ Use it for rewards that a random policy does not find. A noisy television attrac
 because no network can predict the pixels. With `pixels` or `random`, the agent watches the
 television most of the time. With `inverse` or `rnd`, it does so less than half of the time.
 Differs from ppo.py by: the intrinsic reward, and a second value function for this reward. It has
-no target_kl, no clipped values, no annealing and no normalised observations for the policy.
+no target_kl, no clipped values, no annealing, no normalised rewards of the environment, and no
+normalised observations for the policy.
 """
 from dataclasses import dataclass
 from pathlib import Path

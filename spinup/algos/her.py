@@ -142,7 +142,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 replay.add(obs, act, env.step(dist.to_env(act)))
                 if policy.normaliser is not None:             # statistics of --normalise-obs
                     policy.observe(obs)
-                    policy.observe(in_hindsight(obs, env))
+                    if share > 0:
+                        policy.observe(in_hindsight(obs, env))
                 episodes.follow()
 
             # Update: update_ratio sets the gradient steps, for any number of environments.

@@ -22,7 +22,7 @@ Priorities are the KL losses. These settings turn the parts off: atoms 1, sigma 
 double, dueling and prioritised false. With all off, it is vanilla DQN, except for Adam's epsilon.
 
 Differs from dqn.py by: a distribution of returns instead of its mean; the KL divergence instead of
-the Huber loss; noisy weights, sampled again for each action and gradient step; Adam's epsilon.
+the Huber loss; weight noise, new at each action and update; Adam's epsilon; raw observations.
 """
 from collections.abc import Callable
 from copy import deepcopy

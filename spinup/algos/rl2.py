@@ -18,7 +18,8 @@ The policy adapts to the distribution of its training tasks. It fails on other t
 long trials slowly. The paper is arXiv:1611.02779.
 
 Differs from ppo.py by: a GRU; minibatches of whole sequences; returns that continue across the
-episodes of a trial; an entropy bonus that falls with lr. It has no target_kl and no clipped values.
+episodes of a trial; an entropy bonus that falls with lr. It has no target_kl, no clipped values and
+no normalised observations.
 """
 from collections.abc import Callable
 from dataclasses import dataclass

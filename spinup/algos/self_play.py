@@ -14,7 +14,7 @@ plays the versions against each other again.
 Use it for turn-based zero-sum games of two players. The agent knows only players like itself. It
 may lose to players with other strategies.
 Differs from ppo.py by: the pool of opponents; the legal-action mask; an entropy bonus that falls
-with lr. It has no target_kl and no clipped values.
+with lr. It has no target_kl, no clipped values, and no normalised rewards or observations.
 """
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -62,7 +62,7 @@ FORBIDDEN = 1e9          # subtracted from logits of illegal actions; inf would 
 class Config(BaseConfig):
     env: str | Callable = "TicTacToe-v0"  # a game, or a subclass of spinup.envs.games.Game
     delta: Unit = 0.5                # opponents: 1 = newest version, 0 = all, 0.5 = newer half
-    versions: Count = 40             # final number of versions in the pool; first: untrained
+    versions: Count = 40             # versions in the pool at the end, at most one per update
     opening: Natural = 3             # largest number of random first moves, for varied positions
     num_envs: Size = 256             # games in parallel; the agent moves first in half of them
     rollout_steps: Count = 32        # moves per environment per update; at least a whole game

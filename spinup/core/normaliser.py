@@ -121,6 +121,11 @@ class ReturnScaler(Statistics):
         self.stats = Normaliser(())
         self.register_buffer("returns", torch.zeros(num_envs, dtype=torch.float64))
 
+    def begin_anew(self) -> None:
+        """Start new episodes in all environments, as a resumed run whose environments were not
+        saved."""
+        self.returns.zero_()
+
     @torch.no_grad()
     def update_and_scale(self, rewards: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
         """Add a rollout `[N, T]` to the statistics. Return its rewards, scaled and clipped, float32

@@ -49,8 +49,9 @@ class Replay:
     last stack. At an episode end the buffer also stores the final observation, and all frames of
     the first observation of the next episode.
 
-    With very short episodes, these additional frames may overwrite frames that a row still needs.
-    The buffer then drops this row, so `len` can be a little below `size`.
+    With short episodes, these additional frames overwrite frames that old rows still need, and the
+    buffer drops these rows. With episodes of L steps and F frames per observation, it keeps about
+    size L / (L + F) rows.
 
     Args:
         size: rows to keep, at least `num_envs`; ValueError below that.

@@ -41,7 +41,7 @@ class Rollout:
     rew: Tensor                         # [N, T] float32
     terminated: Tensor                  # [N, T] bool: the episode ended, with no value after it
     truncated: Tensor                   # [N, T] bool: cut off, e.g. by a time limit
-    final_obs: Tensor                   # [M, *shape], last obs of ended episodes, in time order
+    final_obs: Tensor                   # [M, *shape], last observations of ended episodes
     copy: Tensor                        # [M] int64, row in which it ended
     step: Tensor                        # [M] int64, column in which it ended
     cost: Tensor | None = None          # [N, T] float32, if the environment reports costs

@@ -72,7 +72,7 @@ class GoalVectorEnv(GymVectorEnv):
         return self.envs[0].unwrapped
 
     def _goals(self, flat: np.ndarray) -> np.ndarray:
-        return np.reshape(flat, (len(flat), *self.goal_shape))
+        return np.array(flat).reshape(len(flat), *self.goal_shape)            # a copy, which may be changed
 
     def _step(self, action: np.ndarray) -> Step:
         step = super()._step(action)

@@ -90,6 +90,7 @@ class GymVectorEnv(VectorEnv):
         reward = np.empty(self.num_envs, np.float32)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         final_obs, infos, taken = None, [], [t + 1 for t in self.taken]
+        action = np.array(action)                             # a copy, because an environment may change its action
         for i, env in enumerate(self.envs):
             native = to_native(self.action_space, action[i])
             self.taken[i] += 1

@@ -17,7 +17,7 @@ from gymnasium.spaces import Discrete
 from spinup.envs.games import Duels, Game, Games
 from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.trouble import check_finite, finite
-from spinup.envs.vector import Step, VectorEnv, copy_seeds, generator
+from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError, nearest
 
 # Start of the id -> modules that it needs besides PettingZoo.
@@ -111,7 +111,8 @@ class ZooGame(Game):
 
     def __init__(self, env: str, num_games: int, seed: int = 0, **kwargs: Any):
         super().__init__(num_games)
-        self.name, self.rng = env, generator(seed)
+        own = np.random.SeedSequence(seed, spawn_key=(1,))                # `generator(seed)` draws the openings
+        self.name, self.rng = env, np.random.default_rng(own)
         self.games = [make_one_zoo(env, "aec", **kwargs) for _ in range(num_games)]
         one = self.games[0]
         spaces = [one.action_space(agent) for agent in one.possible_agents]

@@ -44,7 +44,9 @@ def whole(rollout: Rollout) -> Rollout:
         return rollout
     n, device = len(rollout.rew), rollout.rew.device
     own = replace(rollout, copy=rollout.copy + ranks.rank() * n)
-    parts = ranks.gather({name: None if x is None else x.cpu() for name, x in vars(own).items()})
+    parts = ranks.gather({name: None if x is None else x.cpu() for name, x in vars(own).items()} |
+                         {"shuffles": torch.get_rng_state()})
+    torch.set_rng_state(parts[0]["shuffles"])                 # equal minibatches, whatever an environment has drawn
     if any(part["cost"] is not None for part in parts):                   # perhaps not in the copies of every rank
         for part in parts:
             part["cost"] = torch.zeros_like(part["rew"]) if part["cost"] is None else part["cost"]
@@ -80,4 +82,9 @@ def minimizer(optimizer: FlatAdam, loss: Loss, workers: int) -> Callable[..., di
         return value / size, stats
 
     minimize = optimizer.minimizer(loss_of_share)
-    return lambda *batch, lr=None: ranks.mean(minimize(*batch, lr=lr))
+
+    def minimize_together(*batch: Tensor, lr: Any = None) -> dict[str, Tensor]:
+        stats = minimize(*batch, lr=lr)
+        return ranks.mean(stats | {"loss": stats["loss"] * size})
+
+    return minimize_together

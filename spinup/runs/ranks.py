@@ -59,7 +59,10 @@ def of_rank(n: int, place: int) -> range:
 
 def own_seed(seed: int) -> int:
     """Return the seed of this rank's own random numbers, for a run with this seed; rank 0 has that of the run."""
-    return seed if rank() == 0 else int(np.random.SeedSequence((seed, rank())).generate_state(1)[0])
+    if rank() == 0:
+        return seed
+    own = np.random.SeedSequence(seed, spawn_key=(1, rank()))             # (seed, i) is the seed of copy i
+    return int(own.generate_state(1)[0])
 
 
 @contextmanager

@@ -243,8 +243,9 @@ class Run(Training):
             place = (self.config.seed, self.workers.rank, self.steps)
             with suppress(NotImplementedError):                           # else the first episodes would come again
                 self.env.reseed(int(np.random.SeedSequence(place).generate_state(1)[0]))
-        if self.replay is not None and lost:
-            self.replay.begin_anew()
+            for part in self.parts.values():
+                if hasattr(part, "begin_anew"):               # what follows each episode, such as a replay buffer
+                    part.begin_anew()
         if self.replay is not None and not self.replay_files.read(
                 self.replay, state.get("replay", {})):
             for part in (self.replay, self.parts.get("priorities")):

@@ -231,7 +231,7 @@ class Training(Hooks):
 
     def save(self) -> None:
         """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers. Ranks other
-        than 0 contribute their own state, and also load the checkpoint."""
+        than 0 contribute the state of their environments and their random numbers, and load it too."""
         parts = {name: part.state_dict() for name, part in self.parts.items()}
         subject = self.save_subject()
         if not self.leads:

@@ -86,6 +86,25 @@ def test_where_the_goal_ends_the_task_it_is_asked_again():
     assert (batch.rew[1::2] == replay.sample(rows).rew[1::2]).all()
 
 
+class InPlace(GoalReacher):
+    """Changes the goals that it judges."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        achieved_goal -= desired_goal
+        return -np.linalg.norm(achieved_goal, axis=-1)
+
+
+# Turned red by: views of the batch for the environment; the critic then learns from next states that never were.
+def test_an_environment_may_change_the_goals_that_it_judges():
+    env = make(InPlace, 2, seed=3)
+    replay, _, _ = recorded(env, 10)
+    own = replay.sample(np.arange(20))
+    goal = torch.ones(20, 2)
+    batch = relabel(own, goal, torch.ones(20, dtype=torch.bool), env)
+    assert torch.equal(batch.next_obs[:, env.achieved], own.next_obs[:, env.achieved]) and (goal == 1).all()
+    assert (batch.rew < 0).all()
+
+
 class Narrow(GoalReacher):
     """Judges one goal at a time."""
 

@@ -138,3 +138,12 @@ def test_clip():
     rewards[0, 500] = 1e6
     scaled = ReturnScaler(1, 0.0, clip=10.0).update_and_scale(rewards, torch.zeros(1, 1000), torch.zeros(1, 1000))
     assert scaled.max() == 10.0
+
+
+# Turned red by: the return so far of an episode that a resumed run has lost.
+def test_lost_episodes_have_no_return():
+    lost, new = ReturnScaler(3, 0.9), ReturnScaler(3, 0.9)
+    lost.update_and_scale(*rewards_and_ends(seed=1))
+    new.load_state_dict({**lost.state_dict(), "returns": torch.zeros(3, dtype=torch.float64)})
+    lost.begin_anew()
+    assert torch.equal(*(s.update_and_scale(*rewards_and_ends(seed=2)) for s in (lost, new)))

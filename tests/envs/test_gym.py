@@ -6,7 +6,7 @@ from collections import defaultdict, namedtuple
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from spinup.envs import make
 from spinup.envs.memory import Memory
@@ -328,3 +328,23 @@ def test_a_reward_may_be_an_array_of_one_number():
     env = make(lambda: Odd((np.zeros(3), {}), reward=np.array([2.5])))
     env.reset()
     assert env.step(np.zeros(1, np.int64)).reward == 2.5
+
+
+class Forbids(gymnasium.Env):
+    """Changes the action that it gets: the first element is not allowed."""
+
+    action_space, observation_space = MultiBinary(3), Box(-1, 1, (3,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        action[0] = 0
+        return action.astype(np.float32), 0.0, False, False, {}
+
+
+# Turned red by: a view of the action for the environment; the update then scores an action that was not sampled.
+def test_an_environment_may_change_its_action():
+    env, action = make(Forbids), np.ones((1, 3), np.int8)
+    env.reset()
+    assert env.step(action).obs.tolist() == [[0, 1, 1]] and action.all()

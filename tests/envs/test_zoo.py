@@ -1,4 +1,6 @@
 """PettingZoo's environments, against PettingZoo itself and against our own boards."""
+from functools import partial
+
 import numpy as np
 import pytest
 from gymnasium.spaces import flatdim
@@ -7,8 +9,10 @@ from pettingzoo.classic import connect_four_v3
 
 import spinup
 from spinup.envs import make
-from spinup.envs.games import random_move, see
+from spinup.envs.games import Duels, random_move, see
 from spinup.envs.ids import find_id
+from spinup.envs.vector import generator
+from spinup.envs.zoo import ZooGame
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.presets import configure
@@ -171,3 +175,10 @@ def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, whole, tmp_pa
     found = evaluate(result.policy, "mpe/simple_spread-v3", episodes=episodes)
     assert len(found.returns) == whole and set(found.lengths) == {25} and found.mean < 0
     assert len(result.progress["test_return"]) > 0
+
+
+# Turned red by: the same generator for the seeds of the games and for the openings of duels.
+def test_the_seeds_of_games_are_not_those_of_their_openings():
+    env = Duels(partial(ZooGame, "classic/tictactoe-v3"), 4, 3)
+    again = generator(3)
+    assert env.game.seeds != [int(again.integers(2**31)) for _ in range(4)]

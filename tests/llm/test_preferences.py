@@ -610,6 +610,17 @@ def test_ranked_rightly(catch):
     assert 0 < expected < 1 and ranked_rightly(call.run, call.batch, call.per_row[0]) == expected
 
 
+# Turned red by: the first pairs alone, of a file that may be sorted.
+def test_the_ranked_pairs_are_from_all_over(catch, monkeypatch):
+    call = catch("dpo")
+    n, picked, pick = len(call.batch.texts) // 2, [], Batch.pick
+    monkeypatch.setattr(preferences, "RANKED", n // 2)
+    monkeypatch.setattr(Batch, "pick", lambda batch, rows: picked.append(rows.tolist()) or pick(batch, rows))
+    ranked_rightly(call.run, call.batch, call.per_row[0])
+    assert len(picked[0]) <= n + 1 and picked[0][-1] >= 2 * n - 4 and picked[0][:4] == [0, 1, *rows_of(
+        torch.tensor([picked[0][2] // 2])).tolist()] and picked[0][2] > 2
+
+
 # Turned red by: the worse first; noise in the pairs that are tested on; none in those that are learned from; prompts
 # that are held out among those learned from.
 def test_pairs_are_compared_by_the_task(catch, train, monkeypatch):

@@ -244,6 +244,8 @@ def test_without_an_environment_a_response_is_one_turn(model):
     policy = LanguagePolicy(model.model, model.tokenizer, 10, **speech(Guess()))
     turns = policy.respond("2-7:", 64)
     assert any(turn.endswith("?") for turn in turns) and all("?" not in turn[:-1] for turn in turns)
+    policy = LanguagePolicy(model.model, model.tokenizer, 10, tool=None, end_of_turn="")             # of one character
+    assert all(len(turn) <= 1 for turn in policy.respond("2-7:", 64))
 
 
 # Turned red by: a close that is forgotten after an error, after Ctrl-C, or where another close fails.

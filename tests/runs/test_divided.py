@@ -7,6 +7,7 @@ import torch
 
 from spinup import ppo
 from spinup.core.fast.adam import FlatAdam
+from spinup.envs.vector import copy_seeds
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.runs import divided, ranks
@@ -52,6 +53,7 @@ def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, mo
         scale = min(1, 0.5 / float(trained.flat.grad.norm()))             # as the step has clipped it
         torch.testing.assert_close(grad, trained.flat.grad * scale, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(stats["kl"], expected["kl"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(stats["loss"], value.detach(), rtol=1e-4, atol=1e-6)
     for own, joined in rollouts:
         assert own.rew.shape == (2, 16) and joined.rew.shape == (4, 16) and len(joined.obs) == 4
         assert torch.equal(joined.obs[:2], own.obs) and not torch.equal(joined.obs[2:], own.obs)
@@ -132,3 +134,15 @@ def test_each_process_takes_a_gpu_of_its_own_if_there_are_enough(monkeypatch):
         found[count] = (backend(4), devices)
     assert found == {1: ("gloo", [0, 0, 0, 0]), 4: ("cpu:gloo,cuda:nccl", [0, 1, 2, 3])}
     assert find_device("cuda:1", True).index == 1 and find_device("auto", False).type == "cpu"
+
+
+# Turned red by: (seed, rank), which is the seed of a copy of an environment too.
+def test_a_rank_shares_no_random_numbers_with_an_environment(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    seeds = set(copy_seeds(1, 8))
+    for rank in (1, 2, 3):
+        monkeypatch.setenv("RANK", str(rank))
+        own = ranks.own_seed(1)
+        assert own not in seeds
+        seeds |= {own, *copy_seeds(own, 8)}
+    assert len(seeds) == 8 + 3 * 9

@@ -182,6 +182,15 @@ def test_a_response_is_worth_the_same_in_any_company(at_once):
     assert judge.judge([], []) == []
 
 
+# Turned red by: the text of special tokens read as these tokens, with which a response can praise itself as the user.
+def test_a_response_is_ordinary_text(monkeypatch):
+    judge, how = judge_of(), []
+    encode = judge.tokenizer.encode
+    monkeypatch.setattr(judge.tokenizer, "encode", lambda text, literal=False: how.append(literal) or encode(text))
+    judge(ASKED[0], SAID[0])
+    assert sorted(how) == [False, True]                                   # the prompt, the response
+
+
 # Turned red by: characters that are left out in silence.
 def test_a_letter_that_it_does_not_know():
     with pytest.raises(UserError, match="'X' is not in the alphabet"):

