@@ -17,8 +17,9 @@ exercise = Exercise(
            "penalty: the logsumexp of each row, minus the value of the action of the dataset. loss: alpha divided by "
            "the mean of the absolute values, detached, is the weight; then the mean over the batch of the squared "
            "distance, averaged over dimensions, minus the weight times the value.",
-           "q.logsumexp(1) - q.gather(1, act[:, None]).squeeze(1). weight = alpha / q.detach().abs().mean(). "
-           "(act - data_act).square().mean(1) is the distance; combine it with weight * q and take the mean."])
+           "q.gather(1, act[:, None]) is `[B, 1]`, and .squeeze(1) makes it `[B]`; q.logsumexp(1) is the other term. "
+           "weight = alpha / q.detach().abs().mean(). (act - data_act).square().mean(1) is the distance; combine it "
+           "with weight * q and take the mean."])
 make = torch.Generator().manual_seed(0)
 
 
@@ -31,7 +32,7 @@ def actions(n, size):
 
 
 penalty = exercise.function("conservative_penalty", [
-    case(q=torch.tensor([[0.0, 0.0], [0.0, math.log(3.0)]]), act=torch.tensor([0, 1])),
+    case(q=torch.tensor([[0.0, 0.0, 0.0], [0.0, math.log(2.0), 0.0]]), act=torch.tensor([0, 1])),
     case(q=normal(6, 4, scale=2, derive=True), act=actions(4, 6)),
     case(q=normal(3, 3, scale=2), act=torch.tensor([2, 0, 1])),
     case(q=normal(5, 1), act=torch.zeros(5, dtype=torch.long))])
@@ -42,8 +43,9 @@ def imitation(q, act):
     return cross_entropy(q, act, reduction="none")
 
 
-penalty.extreme("exp overflows for large values; use logsumexp, which first subtracts the largest value.",
-                q=torch.tensor([[900.0, 500.0], [-900.0, -901.0]]), act=torch.tensor([1, 0]))
+penalty.extreme("Far from 0 the result is wrong: there exp overflows or rounds to 0, and a clip or a small constant "
+                "changes the result. Use logsumexp, which first subtracts the largest value of each row, on the values "
+                "as they are.", q=torch.tensor([[900.0, 500.0], [-900.0, -901.0]]), act=torch.tensor([1, 0]))
 
 
 def chosen(q, act):
@@ -98,15 +100,37 @@ def _(q, act):
     return q.logsumexp(1) - chosen(q, act).detach()
 
 
+@penalty.mistake("q[act] takes whole rows, those whose numbers are the actions. Take from each row the value of its "
+                 "action.")
+def _(q, act):
+    return q.logsumexp(1) - q[act]
+
+
+@penalty.mistake("The sum runs over the batch, axis 0. It must run over the actions, axis 1.")
+def _(q, act):
+    return q.logsumexp(0) - chosen(q, act)
+
+
+@penalty.mistake("The first term gets no gradient, so no value is lowered; do not detach it.")
+def _(q, act):
+    return q.logsumexp(1).detach() - chosen(q, act)
+
+
+@penalty.mistake("The first term is the mean of the values under the softmax. The equation has the logarithm of the "
+                 "sum of their exponentials.")
+def _(q, act):
+    return (q.softmax(1) * q).sum(1) - chosen(q, act)
+
+
 @penalty.mistake("q[:, act] takes the actions of all rows in each row, `[B, B]`. Take one value per row.")
 def _(q, act):
     return q.logsumexp(1) - q[:, act]
 
 
 def loss_cases():
-    found = [case(q=torch.tensor([2.0, -1.0]), act=torch.tensor([[1.0], [0.0]]), data_act=torch.tensor([[0.0], [0.0]]),
+    found = [case(q=torch.tensor([2.0, -1.0]), act=torch.tensor([[3.0, 1.0], [0.0, 0.0]]), data_act=torch.zeros(2, 2),
                   alpha=3.0)]
-    for b, k, alpha, scale in ((8, 3, 2.5, 10.0), (6, 2, 0.4, 0.1), (5, 4, 1.0, 3.0)):
+    for b, k, alpha, scale in ((8, 3, 2.5, 10.0), (6, 2, 0.4, 0.1), (5, 4, 1.0, 3.0), (6, 2, 0.4, 0.001)):
         found.append(case(q=normal(b, scale=scale, derive=True), act=normal(b, k, derive=True), data_act=normal(b, k),
                           alpha=alpha))
     return found
@@ -144,63 +168,9 @@ def _(q, act, data_act, alpha):
     return combined(q, squared(act, data_act), alpha, q.abs().mean())
 
 
-@loss.mistake("You divide by the absolute value of the mean. Positive and negative values cancel in it; take the mean "
-              "of the absolute values.")
-def _(q, act, data_act, alpha):
-    return combined(q, squared(act, data_act), alpha, q.detach().mean().abs())
-
-
-@loss.mistake("You divide by the mean of the values, which can be negative or near 0. Take absolute values first.")
-def _(q, act, data_act, alpha):
-    return combined(q, squared(act, data_act), alpha, q.detach().mean())
-
-
-@loss.mistake("Each value has its own lambda. Then all values have the same size, and only their signs count; divide "
-              "by the mean over the batch.")
-def _(q, act, data_act, alpha):
-    return combined(q, squared(act, data_act), alpha, q.detach().abs())
-
-
 @loss.mistake("The values have no weight lambda; then alpha has another meaning for each scale of the rewards.")
 def _(q, act, data_act, alpha):
     return combined(q, squared(act, data_act), alpha, 1.0)
-
-
-@loss.mistake("alpha multiplies the distance. It is the weight of the values, through lambda.")
-def _(q, act, data_act, alpha):
-    return (alpha * squared(act, data_act) - q / q.detach().abs().mean()).mean()
-
-
-@loss.mistake("alpha is missing from lambda.")
-def _(q, act, data_act, alpha):
-    return combined(q, squared(act, data_act), 1.0, q.detach().abs().mean())
-
-
-@loss.mistake("The sign of the values is wrong: this actor would prefer the actions with the lowest values.")
-def _(q, act, data_act, alpha):
-    return combined(-q, squared(act, data_act), alpha, q.detach().abs().mean())
-
-
-@loss.mistake("The sign of the whole loss is wrong. Optimisers minimise: values have a minus, the distance a plus.")
-def _(q, act, data_act, alpha):
-    return -combined(q, squared(act, data_act), alpha, q.detach().abs().mean())
-
-
-@loss.mistake("You sum the squared distance over dimensions. Then its weight grows with the number of dimensions; take "
-              "the mean.")
-def _(q, act, data_act, alpha):
-    return combined(q, (act - data_act).square().sum(1), alpha, q.detach().abs().mean())
-
-
-@loss.mistake("You use the absolute distance; the equation has its square.")
-def _(q, act, data_act, alpha):
-    return combined(q, (act - data_act).abs().mean(1), alpha, q.detach().abs().mean())
-
-
-@loss.mistake("The distance from the actions of the dataset is missing. This is the actor of TD3, which selects "
-              "actions with values that are too high.")
-def _(q, act, data_act, alpha):
-    return combined(q, 0.0, alpha, q.detach().abs().mean())
 
 
 @loss.mistake("The values get no gradient. Then the actor only imitates; detach the values in lambda, and nowhere "
@@ -209,9 +179,89 @@ def _(q, act, data_act, alpha):
     return combined(q.detach(), squared(act, data_act), alpha, q.detach().abs().mean())
 
 
-@loss.mistake("You return one loss for each row; take the mean over the batch.")
-def _(q, act, data_act, alpha):
-    return squared(act, data_act) - alpha / q.detach().abs().mean() * q
+def wrong(message):
+    """Register a mistake twice: with lambda as a constant, and with its gradient, which is often wrong as well."""
+    def register(function):
+        @loss.mistake(message)
+        def _(q, act, data_act, alpha):
+            return function(q, act, data_act, alpha, q.detach())
+
+        @loss.mistake(message + " And lambda must be a constant: detach the values in it.")
+        def _(q, act, data_act, alpha):
+            return function(q, act, data_act, alpha, q)
+    return register
+
+
+# `c`: the values in lambda.
+
+@wrong("You divide by the absolute value of the mean. Positive and negative values cancel in it; take the mean of the "
+       "absolute values.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, squared(act, data_act), alpha, c.mean().abs())
+
+
+@wrong("You divide by the mean of the values, which can be negative or near 0. Take absolute values first.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, squared(act, data_act), alpha, c.mean())
+
+
+@wrong("Each value has its own lambda. Then all values have the same size, and only their signs count; divide by the "
+       "mean over the batch.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, squared(act, data_act), alpha, c.abs())
+
+
+@wrong("You divide by the sum of the absolute values. Then lambda depends on the size of the batch; divide by their "
+       "mean.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, squared(act, data_act), alpha, c.abs().sum())
+
+
+@wrong("alpha multiplies the distance. It is the weight of the values, through lambda.")
+def _(q, act, data_act, alpha, c):
+    return (alpha * squared(act, data_act) - q / c.abs().mean()).mean()
+
+
+@wrong("alpha is missing from lambda.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, squared(act, data_act), 1.0, c.abs().mean())
+
+
+@wrong("The sign of the values is wrong: this actor would prefer the actions with the lowest values.")
+def _(q, act, data_act, alpha, c):
+    return combined(-q, squared(act, data_act), alpha, c.abs().mean())
+
+
+@wrong("The sign of the whole loss is wrong. Optimisers minimise: values have a minus, the distance a plus.")
+def _(q, act, data_act, alpha, c):
+    return -combined(q, squared(act, data_act), alpha, c.abs().mean())
+
+
+@wrong("You sum the squared distance over dimensions. Then its weight grows with the number of dimensions; take the "
+       "mean.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, (act - data_act).square().sum(1), alpha, c.abs().mean())
+
+
+@wrong("You use the absolute distance; the equation has its square.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, (act - data_act).abs().mean(1), alpha, c.abs().mean())
+
+
+@wrong("The distance from the actions of the dataset is missing. This is the actor of TD3, which selects actions with "
+       "values that are too high.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, 0.0, alpha, c.abs().mean())
+
+
+@wrong("You sum over the batch; take the mean.")
+def _(q, act, data_act, alpha, c):
+    return (squared(act, data_act) - alpha / c.abs().mean() * q).sum()
+
+
+@wrong("You return one loss for each row; take the mean over the batch.")
+def _(q, act, data_act, alpha, c):
+    return squared(act, data_act) - alpha / c.abs().mean() * q
 
 
 @exercise.property
@@ -229,7 +279,7 @@ def unseen_action(student):
     """A dataset with two of three actions: CQL must not choose the third, whose value is too high at first"""
     torch.manual_seed(0)
     act, rew = torch.tensor([0, 1] * 32), torch.tensor([1.0, 0.0] * 32)
-    q = torch.tensor([[0.0, 0.0, 5.0]], requires_grad=True)               # of the only state
+    q = torch.tensor([[0.0, 0.0, 20.0]], requires_grad=True)              # of the only state
     optimizer = torch.optim.SGD([q], lr=0.1)
     for _ in range(500):
         target = rew + 0.9 * q.detach().max()

@@ -10,18 +10,21 @@
 #
 # $$\log \sum_{a'} \exp Q(s, a') - Q(s, a),$$
 #
-# where $s$ and $a$ are a state and an action of the dataset, and $a'$ runs over all actions.
+# where $s$ and $a$ are a state and an action of the dataset, and $a'$ runs over all actions. The loss multiplies the
+# penalty by a weight, which is not part of your function.
 #
-# **TD3+BC** (Fujimoto and Gu 2021, arXiv:2106.06860, eq. 3 and 5) keeps the actor near the actions of the dataset. With
-# the actor $\mu$, a batch of $B$ states and $k$ dimensions of an action, the actor minimises
+# **TD3+BC** (Fujimoto and Gu 2021, arXiv:2106.06860, eq. 3 and 5; the paper maximises eq. 3) keeps the actor near the
+# actions of the dataset. With the actor $\mu$, a batch of $B$ states $s_i$, the dataset's actions $a_i$, and $k$
+# dimensions of an action, the actor minimises
 #
 # $$\frac{1}{B} \sum_{i=1}^{B} \Big( -\lambda\, Q(s_i, \mu(s_i)) + \frac{1}{k} \sum_{j=1}^{k}
 # \big( \mu_j(s_i) - a_{ij} \big)^2 \Big), \qquad
 # \lambda = \frac{\alpha}{\frac{1}{B} \sum_{i=1}^{B} |Q(s_i, \mu(s_i))|}.$$
 #
-# As in the authors' code, the distance is a mean over dimensions, and $\lambda$ uses the values of the actor's actions.
-# The setting $\alpha$ is the weight of the values relative to imitation. Because of $\lambda$, this weight does not
-# depend on the scale of the rewards. $\lambda$ is a constant: the actor gets no gradient through it.
+# Unlike the equations of the paper, but like the authors' code, the distance is a mean over dimensions, and $\lambda$
+# uses the values of the actor's actions. The setting $\alpha$ is the weight of the values relative to imitation.
+# Because of $\lambda$, this weight does not depend on the scale of the rewards. $\lambda$ is a constant: the actor gets
+# no gradient through it.
 #
 # **You are done when** `spinup exercise check 3.8` says PASS.
 #
@@ -71,6 +74,9 @@ if __name__ == "__main__":
     print(penalty.tolist(), "should be near .69, 8 and 0")
     penalty.sum().backward()
     print(values.grad.tolist(), "should be near -.5 and .5, -1 and 1, 0 and 0")
-    mine, data = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.0]])
+    mine, data = torch.tensor([[3.0, 1.0], [0.0, 0.0]]), torch.zeros(2, 2)
     for scale in (1.0, 100.0):
-        print(float(td3_bc_loss(scale * torch.tensor([2.0]), mine, data, 2.5)), "should be -2 for both scales")
+        values = torch.tensor([2.0 * scale, -scale], requires_grad=True)
+        loss = td3_bc_loss(values, mine, data, 3.0)
+        loss.backward()
+        print(loss.item(), (scale * values.grad).tolist(), "should be 1.5 and -1, -1 for both scales")

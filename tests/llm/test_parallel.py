@@ -3,6 +3,7 @@ import copy
 import functools
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 import llm
 from llm.algos.grpo import Config
 from llm.learn import backward, logp_under
-from llm.parallel import shared, sum_gradients
+from llm.parallel import distributed, shared, sum_gradients
 from llm.policy.generate import Sampler
 from llm.policy.load import load_model
 from llm.rollout import sample
@@ -201,3 +202,15 @@ def test_what_fails_in_another_process_is_said(beginner, fork_workers, tmp_path)
                  reward=f"{tmp_path}/score.py:failing")
     with pytest.raises(UserError, match="cannot be sent"):
         llm.grpo(**SMALL, model=beginner, workers=2, reward=lambda prompt, response: 1.0, log_dir=str(tmp_path))
+
+
+# Turned red by: data that each process samples before they meet, and that a reward with a time limit makes different in
+# each.
+def test_processes_that_sampled_other_data_are_refused(monkeypatch):
+    run = SimpleNamespace(config=SimpleNamespace(shard=False, fsdp=False))
+    parts = {"data": SimpleNamespace(checksum=lambda: 5), "other": 1}
+    monkeypatch.setattr(ranks, "gather", lambda x: [x, x])
+    assert distributed(run, parts) is parts
+    monkeypatch.setattr(ranks, "gather", lambda x: [x, x + 1])
+    with pytest.raises(UserError, match="have sampled different data.*leave out --workers"):
+        distributed(run, parts)
