@@ -28,7 +28,7 @@ from spinup.runs.run import Result, Run, make_env
 class Config(BaseConfig):
     rollout_steps: Count = 8            # steps per environment between updates (5-64)
     gamma: Unit = 0.99                  # discount factor of the rewards
-    lam: Unit = 0.95                    # lambda of generalized advantage estimation
+    lam: Unit = 0.95                    # lambda of generalised advantage estimation
     lr: Positive = 2e-3                 # learning rate of Adam, constant
     value_coef: NonNegative = 0.5       # weight of the value loss
     entropy_coef: NonNegative = 0.01    # weight of the entropy bonus, for exploration
