@@ -333,7 +333,7 @@ def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
 # Turned red by: whole responses in `eval`, where training cuts them; pairs that are equal after the cut; ties that
 # count as wrong there and half in the log.
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
-def test_eval_judges_what_the_log_judges(method, write, cli, beginner, tmp_path):
+def test_eval_judges_what_the_log_judges(method, write, cli, beginner, monkeypatch, tmp_path):
     write([{**p, "chosen": p["chosen"] + "abc", "rejected": p["rejected"] + "cba"} for p in PAIRS])
     done = cli("llm", method, *WORDS, "--model", beginner, "--total-steps", 1, "--lr", 1e-9, "--batch", 8,
                "--max-tokens", 2, "--exp-name", "x")
@@ -348,9 +348,8 @@ def test_eval_judges_what_the_log_judges(method, write, cli, beginner, tmp_path)
         judged(tmp_path / RUN, config, task, same, "cpu")
     longer = [(problem, a + "ddd", b + "eee") for problem, a, b in pairs]
     assert (judged(tmp_path / RUN, config, task, longer, "cpu")[1] == scores).all()
-    if method == "dpo":
-        found = json.loads(cli("eval", RUN, "--json").out)
-        assert found["pair_accuracy"] == read_json(tmp_path / RUN / "result.json")["pair_accuracy"] or found["pairs"]
+    monkeypatch.setattr("llm.evaluate.judged", lambda *args: ([], np.array([[1.0, 0], [2, 2], [0, 1], [2, 2]])))
+    assert json.loads(cli("eval", RUN, "--json").out)["pair_accuracy"] == 0.5
 
 
 # Turned red by: pairs in another order after the file is read again.
