@@ -73,11 +73,12 @@ def beside_the_zoo() -> str:
         found = json.loads(path.read_text(encoding="utf-8"))
         ours, theirs = [[cell["E100"]["seeds"], cell["R100"]["seeds"]] for cell in (found, found["peer"])]
         wide = difference_interval(ours[0], theirs[0])
+        difference = [np.mean(ours[0]) - np.mean(theirs[0])]
         rows.append("| " + " | ".join([
-            path.stem.split("_")[1], found["settings"]["env"], f"{found['steps']:,}", f"{len(ours[0])}",
+            found["command"].split()[3], found["settings"]["env"], f"{found['steps']:,}", f"{len(ours[0])}",
             with_interval(ours[0], mean_interval(ours[0]), "**"), with_interval(ours[1], mean_interval(ours[1])),
             f"{len(theirs[0])}", *(with_interval(values, mean_interval(values)) for values in theirs),
-            with_interval([np.mean(ours[0]) - np.mean(theirs[0])], wide), "met" if found["met"] else "missed"]) + " |")
+            with_interval(difference, wide) if wide else "-", "met" if found["met"] else "missed"]) + " |")
     return "\n".join(rows)
 
 

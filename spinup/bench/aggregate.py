@@ -52,10 +52,12 @@ def bootstrap(measure: Callable[..., np.ndarray], *groups: Scores, samples: int 
     """Stratified bootstrap: the 95 % percentile interval (low, high), `[...]` each, of a measure of one or more groups
     of scores, `[runs, ...]` or `[runs]` per environment (Agarwal et al., 2021, sec. 4.1).
 
-    Each bootstrap sample draws as many runs as there are, with replacement, separately for each group and environment.
-    With few runs in few environments, such an interval is too narrow.
+    Each bootstrap sample draws n - 1 of n runs, with replacement, separately for each group and environment. With n
+    draws, the variance would be too small by a factor of (n - 1) / n (Rao and Wu, 1988, JASA 83:231). A single run is
+    drawn always.
     """
     rng = np.random.default_rng(seed)
-    drawn = [[runs[rng.integers(len(runs), size=(samples, len(runs)))] for runs in scores] for scores in groups]
+    drawn = [[runs[rng.integers(len(runs), size=(samples, max(1, len(runs) - 1)))] for runs in scores]
+             for scores in groups]
     low, high = np.percentile(measure(*drawn), [2.5, 97.5], axis=0)
     return low, high

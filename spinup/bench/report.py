@@ -34,6 +34,7 @@ from spinup.runs.files import check_pair
 from spinup.view.again import command
 from spinup.view.statistics import ENOUGH, interval, range_of
 
+SAME_STEPS = 0.95       # a smaller share of the steps of the longest run is not the same number of steps
 MEASURES = {"return_mean_100": ("R100", "E100")}            # names of a measure: in training, and evaluated
 
 
@@ -117,15 +118,21 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
     each = {label: each[label] for label in sorted(each, key=lambda label: -iqm(each[label]))}
     looks = pictures.looks(labels(groups))
     page.heading(f"Aggregated over {', '.join(envs)}")
-    rows = [("algorithm", "runs", "IQM", "95 % interval", "mean")]
+    rows, few = [("algorithm", "runs", "IQM", "95 % interval", "mean")], []
     for label, found in each.items():
         spread = between(iqm, found)
+        few += [label] * (spread is None)
         rows.append((label, f"{sum(map(len, found))}", score(iqm(found)), " to ".join(map(score, spread or "")) or "-",
                      score(np.mean([np.mean(runs) for runs in found]))))
     page.table(rows)
-    if few := [label for label, found in each.items() if sum(map(len, found)) < RUNS]:
-        page.text(f"Fewer than {RUNS} runs, so without intervals: {', '.join(few)}. Differences from or between these "
-                  "algorithms may be due to chance.")
+    if few:
+        page.text(f"Without intervals, because they have fewer than {RUNS} runs, or fewer than {ENOUGH} in an "
+                  f"environment: {', '.join(few)}. Differences from or between these algorithms may be due to chance.")
+    shorter = [label for label in each if min(
+        run.result["steps"] / longest(groups[env]) for env in envs for run in groups[env][label]) < SAME_STEPS]
+    if shorter:
+        page.text(f"Not at equal steps: {', '.join(shorter)} trained for fewer steps than the longest run in an "
+                  "environment. The table of the environment shows the steps.")
     if any(len({*map(len, found)}) > 1 for found in each.values()):
         page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([learning(run, groups[env]) for run in groups[env][label]],
@@ -205,7 +212,7 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
               f"the performance profile (the share of runs above a score) and the probability of improvement are "
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "
               f"of {SAMPLES:,} stratified bootstrap samples, or {FEWER} for the bands in the pictures. The bands "
-              f"are pointwise. With few runs in few environments, these intervals are too narrow. The mean "
+              f"are pointwise. The mean "
               f"is that of the environments' means. In most environments, all runs are evaluated in the same initial "
               f"states, so no interval includes the uncertainty from the choice of these states.")
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "

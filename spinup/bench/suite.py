@@ -202,7 +202,7 @@ def write_evaluation(directory: Path, found: str) -> None:
 
 def read_evaluation(directory: Path) -> dict[str, Any] | None:
     """Return the evaluation of a run's final policy; None without one, if the run has made more steps since, or if it
-    has another number of episodes. UserError if the file is damaged."""
+    has fewer episodes than EPISODES. UserError if the file is damaged."""
     path = directory / EVALUATION
     if not path.exists():
         return None
@@ -210,7 +210,7 @@ def read_evaluation(directory: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise UserError(f"{path} is not the evaluation of a run; {advice}")
     steps = read_result(directory).get("steps")
-    return found if found.get("steps", steps) == steps and found.get("episodes", EPISODES) == EPISODES else None
+    return found if found.get("steps", steps) == steps and found.get("episodes", EPISODES) >= EPISODES else None
 
 
 def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> int:

@@ -1,11 +1,14 @@
 """The experiment of offline learning: which runs it starts, and what its table promises."""
 import csv
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from spinup.bench.papers import offline
-from spinup.bench.papers.paper import show
+from spinup.bench.papers import paper as paper_module
+from spinup.bench.papers.paper import record, show
 from spinup.data.dataset import Dataset
 
 
@@ -63,3 +66,20 @@ def test_all_methods_of_a_seed_learn_from_one_dataset(trained, tmp_path):
     assert len(files) == 3 and all("--seed" in words and words[words.index("--seed") + 1] == "3" for words in records)
     learned = [job for job in trained[1] if job[0] in ("bc", "td3_offline", "td3_bc", "iql", "cql")]
     assert len(learned) == 10 and {flags[flags.index("--data") + 1] for *_, flags in learned} == files
+
+
+# Turned red by: a dataset of policies that have been trained again since.
+def test_new_policies_get_a_new_dataset(tmp_path, monkeypatch):
+    def recorded(*words):
+        Path(words[-1]).write_text("data")
+        times.append(words)
+
+    policy, times = tmp_path / "ppo_s1" / "result.json", []
+    policy.parent.mkdir()
+    policy.write_text("{}")
+    monkeypatch.setattr(paper_module, "spinup", recorded)
+    file = record("mixed", 1, tmp_path, str(policy.parent))
+    assert record("mixed", 1, tmp_path, str(policy.parent)) == file and len(times) == 1
+    later = file.stat().st_mtime + 1
+    os.utime(policy, (later, later))
+    assert record("mixed", 1, tmp_path, str(policy.parent)) == file and len(times) == 2

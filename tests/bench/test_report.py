@@ -46,9 +46,10 @@ def quantiles(values):
     return np.percentile(values, [2.5, 97.5], method="inverted_cdf")
 
 
-# Turned red by: runs drawn across environments, or the same draw for both algorithms.
+# Turned red by: runs drawn across environments, the same draw for both algorithms, or as many draws as runs.
 def test_the_bootstrap_draws_within_each_environment_and_algorithm():
-    ours, theirs = [np.array([0.0, 1.0]), np.array([10.0, 14.0])], [np.array([0.5, 12.0]), np.array([9.0])]
+    ours = [np.array([0.0, 1.0, 5.0]), np.array([10.0, 14.0, 11.0])]
+    theirs = [np.array([0.5, 12.0]), np.array([9.0])]
     means = [np.concatenate(drawn).mean() for drawn in itertools.product(
         *([np.array(pair) for pair in itertools.product(runs, repeat=2)] for runs in ours))]
 
@@ -57,10 +58,10 @@ def test_the_bootstrap_draws_within_each_environment_and_algorithm():
     assert bootstrap(mean, ours, samples=20_000) == pytest.approx(quantiles(means))
     chances = [np.mean([np.mean([[(x > y) + 0.5 * (x == y) for y in b] for x in a]) for a, b in zip(
         drawn[:2], drawn[2:], strict=True)]) for drawn in itertools.product(
-        *(list(itertools.product(runs, repeat=len(runs))) for runs in [*ours, *theirs]))]
+        *(list(itertools.product(runs, repeat=max(1, len(runs) - 1))) for runs in [*ours, *theirs]))]
     assert bootstrap(improvement, ours, theirs, samples=20_000) == pytest.approx(quantiles(chances))
     low, high = bootstrap(lambda drawn: profile(drawn, np.array([0.5, 20.0])), ours)
-    assert between(mean, ours) is None and between(mean, OURS[:1]) is None # two runs, or five, say too little
+    assert between(mean, ours) is None and between(mean, OURS[:1]) is None # six runs, or five, say too little
     assert between(mean, OURS[:2]) == pytest.approx(bootstrap(mean, OURS[:2]))
     assert between(improvement, OURS, [THEIRS[0], THEIRS[1], THEIRS[2][:2]]) is None
     assert low.shape == high.shape == (2,) and high[1] == 0
@@ -121,6 +122,23 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
     assert 'name="viewport"' in page and "torch 2.13.0" in page and "CartPole-v1: 22.2 and 475" in page
     for name in re.findall(r"\]\((report_pictures/.*?)\)", text):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+# Turned red by: runs of different lengths that are compared without a word; ten runs in all that count as enough, with
+# two in each environment.
+@pytest.mark.long
+def test_unequal_steps_and_missing_intervals_are_told(trained, tmp_path):
+    for env in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "LunarLander-v3"):
+        for seed in (1, 2):
+            trained("ppo", env, seed, 100.0)
+            trained("vpg", env, seed, 50.0)
+    report([tmp_path], tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    assert "or fewer than 3 in an environment: ppo, vpg." in text and "Not at equal steps" not in text
+    short = tmp_path / "vpg_Pendulum-v1" / "vpg_Pendulum-v1_s2" / "result.json"
+    short.write_text(json.dumps(json.loads(short.read_text()) | {"steps": 900}))
+    report([tmp_path], tmp_path / "page.md")
+    assert "Not at equal steps: vpg trained" in (tmp_path / "page.md").read_text()
 
 
 # Turned red by: a result of 0 that becomes NaN; a seed that counts twice; a mean of some runs that is shown as that of

@@ -9,7 +9,7 @@ import pytest
 from spinup.bench import against, process
 from spinup.bench import suite as suite_module
 from spinup.bench.compared import read
-from spinup.bench.suite import EVALUATION, beside, evaluate, serving, suite, suites
+from spinup.bench.suite import EVALUATION, beside, evaluate, read_evaluation, serving, suite, suites, write_evaluation
 from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.registry import serving as declared
@@ -235,3 +235,11 @@ def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path):
     assert json.loads((of(folder) / EVALUATION).read_text())["directory"] == "ppo_CartPole-v1_s1"
     copy = shutil.copytree(folder, tmp_path / "elsewhere")
     assert read([copy])[0][0].evaluated == read([folder])[0][0].evaluated
+
+
+# Turned red by: whole games of three agents, 102 returns, that count as no evaluation.
+@pytest.mark.parametrize("episodes, counts", [(100, True), (102, True), (99, False)])
+def test_an_evaluation_has_at_least_a_hundred_episodes(episodes, counts, tmp_path):
+    (tmp_path / "result.json").write_text('{"status": "stopped", "steps": 10}')
+    write_evaluation(tmp_path, json.dumps({"mean": 1.0, "episodes": episodes}))
+    assert (read_evaluation(tmp_path) is not None) == counts

@@ -86,10 +86,13 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
 
 
 def record(name: str, seed: int, log_dir: Path, *words: str) -> Path:
-    """Return the file of a dataset. Unless it exists, record it with these words of `spinup record`. Its name has a
-    hash of the words, so other policies, steps or noise get another file."""
+    """Return the file of a dataset. Unless it exists and is newer than its policies, record it with these words of
+    `spinup record`. Its name has a hash of the words, so other policies, steps or noise get another file."""
     digest = hashlib.sha256(" ".join(words).replace(str(log_dir), "").encode()).hexdigest()[:8]
     file = log_dir / f"{name}_{digest}_s{seed}.npz"
+    policies = [end for word in words if (end := Path(word, "result.json")).exists()]
+    if file.exists() and any(end.stat().st_mtime > file.stat().st_mtime for end in policies):
+        file.unlink()
     if not file.exists():
         spinup("record", *words, "--seed", str(seed), "--out", str(file))
     return file
@@ -133,13 +136,17 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
         write_whole(picture, render(figure, "png"))
     print(picture)
     return finish({"benchmark": "paper", "name": name, "title": paper.title,
-                   "lines": [in_json(line) for line in paper.lines], "versions": versions_of(folders),
-                   "git": revisions(folders), "met": all(line.met for line in paper.lines)}, out, **paper.raw)
+                   "lines": [in_json(asdict(line)) for line in paper.lines], "versions": versions_of(folders),
+                   "git": revisions(folders), "met": all(line.met for line in paper.lines)}, out, **in_json(paper.raw))
 
 
-def in_json(line: Line) -> dict[str, Any]:
-    """Return a line as JSON, which has neither NaN nor infinity: these become None."""
-    return {**asdict(line), "ours": line.ours if math.isfinite(line.ours) else None}
+def in_json(value: Any) -> Any:
+    """Return a value as JSON, which has neither NaN nor infinity: these become None."""
+    if isinstance(value, dict):
+        return {key: in_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_picture(picture: Path, out: Path | None) -> None:
