@@ -9,10 +9,7 @@ are computed here. Tools and episodes are not supported.
 import copy
 import math
 import multiprocessing
-import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import suppress
@@ -36,7 +33,7 @@ from llm.tasks.task import Problem, Task
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import UserError
 from spinup.runs import ranks
-from spinup.signals import NAMES
+from spinup.signals import leave_to_first
 
 FOLDER = "engine"           # of the weights for a server, in the run's folder
 CLOSE = 0.01                # nats; smaller differences of two log-probabilities may be those of rounding
@@ -104,17 +101,9 @@ ENDED = ("the process that samples has ended; it may lack memory, or your script
 def _begin(shared: Transformer, ends: Sequence[int], threads: int, device: torch.device) -> None:
     """Set up the second process."""
     global own, sampler
-    for kind in NAMES.keys() - {signal.SIGTERM}:              # the first process handles them, and ends this one
-        signal.signal(kind, signal.SIG_IGN)
-    threading.Thread(target=_follow, daemon=True).start()
+    leave_to_first()
     torch.set_num_threads(threads)
     own, sampler = shared, Sampler(shared if device.type == "cpu" else copy.deepcopy(shared).to(device), ends)
-
-
-def _follow() -> None:
-    """End this process with the first one, also if that is killed: nobody else would."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def _draw(rows: Sequence[list[int]], samples: int, max_tokens: int, seed: int, temperature: float

@@ -38,6 +38,7 @@ from spinup.machine import check_same_device, cores
 from spinup.runs.display import duration, short
 from spinup.runs.folders import describe
 from spinup.runs.log import SAMPLES, current, read_progress
+from spinup.runs.records import by_command
 from spinup.runs.result import Result
 from spinup.runs.training import Training
 
@@ -59,8 +60,7 @@ class Run(Training):
     def __init__(self, config: LanguageConfig, task: Task, start: Start, resume: str | Path | None = None):
         fsdp.check(config)
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
-        self.measure = task.measure
-        self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
+        self.measure, self.pretrained = task.measure, not isinstance(self.tokenizer, CharTokenizer)
         if self.pretrained:
             self.epochs = config.total_steps / config.updates_per_row
         threads = min(2, cores()) if self.model.shape.width >= WIDE else 1
@@ -68,6 +68,7 @@ class Run(Training):
         if self.longer and INITIAL.fullmatch(self.directory.parent.name):
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
                             "train another one with `spinup llm sft`, and use it with --model DIR")
+        self.next_words = self.next_words if by_command(config) else ("plot",)
         self.max_tokens, longest = config.response_tokens(task), longest_prompt(task, self.tokenizer)
         if self.resumed:
             as_before(config, self.directory, self.tokenizer)
@@ -77,8 +78,7 @@ class Run(Training):
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
         self.divided: fsdp.Divided | None = None                          # the policy, once `keep` has divided it
-        self.means, self.source = Means(), None
-        self.clock = Clock(self.device)
+        self.means, self.source, self.clock = Means(), None, Clock(self.device)
         self.timed = self.clock.timed
         self.own: tuple[str, ...] = ("off_policy",) if config.off_policy else ()
         self.parts_of_reward: list[str] | None = None                     # their names, known from the first rewards

@@ -1,5 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: a training run ends after the current update, saves, and reports this at once."""
 import contextlib
+import multiprocessing
+import os
 import signal
 import socket
 import threading
@@ -10,8 +12,8 @@ from typing import Any
 # SIGTERM comes from `kill`, schedulers and shutdowns; SIGHUP from a closed terminal. Windows has no SIGHUP.
 NAMES = {getattr(signal, name): said for name, said in (
     ("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGHUP")) if hasattr(signal, name)}
-GRACE = 15              # seconds
 last = 0                # the signal that ended a training run of this process
+left = False            # whether this process leaves the signals to the first one
 
 
 def heeded() -> list[int]:
@@ -27,12 +29,20 @@ def exit_code() -> int:
 
 
 def leave_to_first() -> None:
-    """In a worker process, leave these signals to the first process, which saves and then ends this one. SIGTERM ends
-    this process only after GRACE seconds: a shutdown sends it to all processes at once."""
+    """In a worker process, leave these signals to the first process, which saves and then ends this one. A shutdown
+    sends SIGTERM to all processes at once. This process also ends if the first one is killed."""
+    global left
+    left = True
     for kind in NAMES.keys() - {signal.SIGTERM}:
         signal.signal(kind, signal.SIG_IGN)
-    if hasattr(signal, "setitimer"):                                      # not on Windows
-        signal.signal(signal.SIGTERM, lambda *_: signal.setitimer(signal.ITIMER_REAL, GRACE))
+    signal.signal(signal.SIGTERM, lambda *_: None)            # not SIG_IGN, which the programs that it starts inherit
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    """End this process with the one that started it."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 class Interruption:
@@ -43,7 +53,7 @@ class Interruption:
 
     Python runs a signal handler only between two instructions of the main thread. During a long update, this may be
     minutes later. So the signal at once wakes another thread, which calls `say` with an announcement. If this context
-    is entered outside the main thread, signals are unchanged.
+    is entered outside the main thread or in a worker process, signals are unchanged.
 
     Attributes:
         received: the number of the signal; 0 before the first one.
@@ -54,7 +64,7 @@ class Interruption:
         self.wake, self.told = None, None
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and not left:
             self.before = {kind: signal.signal(kind, self._note) for kind in heeded()}
             self.wake, self.told = socket.socketpair()
             for end in (self.wake, self.told):

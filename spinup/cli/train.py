@@ -33,6 +33,8 @@ def resume(argv: list[str]) -> int:
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run, such as runs/NAME/NAME_s1")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=0, metavar="N",
                         help="steps of the whole run, including those already done. [unchanged]")
+    parser.add_argument("--data", type=path_of, default=None, metavar="FILE",
+                        help="the dataset of a run of an offline algorithm, if it was moved. [unchanged]")
     args = parser.parse(argv)
     from spinup.runs.display import quoted
     from spinup.runs.folders import describe, find_run
@@ -53,6 +55,10 @@ def resume(argv: list[str]) -> int:
               f"resume {quoted(where)} --total-steps {2 * done['steps']}` extends it")
         return 0
     algorithm = registry.find(data["algorithm"], run=directory)
+    if args.data is not None:
+        if "dataset" not in data:
+            raise UserError(f"{where} did not learn from a dataset; leave out --data")
+        data["config"]["data"] = str(args.data)
     config = config_from_json(algorithm, data["config"])
     if given := {k: v["callable"] for k, v in data["config"].items() if isinstance(v, dict)}:
         what = next(iter(given)).replace("env", "environment")

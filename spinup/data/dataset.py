@@ -7,6 +7,7 @@
 
 NumPy alone can read the file too: `numpy.load("pendulum.npz")["obs"]`.
 """
+import errno
 import hashlib
 import json
 import zipfile
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from spinup.errors import UserError
+from spinup.errors import UserError, out_of_memory
 
 FORMAT = "spinup dataset 1"
 ARRAYS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
@@ -136,13 +137,18 @@ def load_about(path: str | Path) -> dict[str, Any]:
 def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read the metadata, and the arrays `[N, ...]` with these names. UserError if the file is not in the format."""
     if not path.is_file():
-        raise UserError(f"there is no dataset {path}; if it was moved, move it back; {MAKE}")
+        raise UserError(f"there is no dataset {path}; if it was moved, give its new path with --data; {MAKE}")
     try:
         with np.load(path, allow_pickle=False) as file:
             inside = {*file.files}
             found = {name: file[name] for name in names if name in inside}
             about = json.loads(file["about"].tobytes()) if "about" in inside else None
     except FAULTS as error:
+        if out_of_memory(error):
+            raise UserError(f"not enough memory to load {path}; end other programs, or use a smaller dataset") from None
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EIO):
+            raise UserError(f"{path} cannot be read ({error.strerror.lower()}); change its permissions, or copy it to "
+                            "another disk") from None
         foreign = isinstance(error, ValueError) and "pickle" in str(error)
         raise UserError(f"{path} is " + (f"not a dataset of this library; {MAKE}" if foreign else
                                          f"damaged or not a dataset; restore it, or record it again; {MAKE}")) from None

@@ -35,7 +35,14 @@ def layers(env: Env) -> list[Env]:
     return found
 
 
-# Types of attributes that do not change while an environment runs.
+def spaces_in(space: Space) -> list[Space]:
+    """Return a space and the spaces that it consists of. Each has a generator once it has been seeded or sampled."""
+    held = [x.values() if isinstance(x, dict) else x if isinstance(x, tuple | list) else [x]
+            for x in vars(space).values()]
+    return [space, *(one for parts in held for part in parts if isinstance(part, Space) for one in spaces_in(part))]
+
+
+# Types of attributes that do not change while an environment runs, except for the generator of a space.
 CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, MethodType, BuiltinFunctionType, ModuleType)
 # Names of windows and renderers, which do not influence the state. Plain data with these names is saved too, because
 # for example a `clock` may count steps.
@@ -71,6 +78,10 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
     for name, value in vars(layer).items():
         if isinstance(value, MethodType) and getattr(layer, method := getattr(value, "__name__", ""), None) == value:
             saved[name] = {"method": method}                  # which one it is may be part of the state
+            continue
+        if isinstance(value, Space) and any(drawn := [part._np_random and save_rng(part._np_random)
+                                                      for part in spaces_in(value)]):
+            saved[name] = {"space": drawn}
             continue
         if isinstance(value, CONSTANT) or (name == "env" and isinstance(layer, gymnasium.Wrapper)):
             continue
@@ -108,6 +119,10 @@ def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
         current = getattr(layer, name, None)
         if kind == "generator":
             load_rng(current, value)
+        elif kind == "space":
+            for part, state in zip(spaces_in(current), value, strict=True):
+                if state is not None:
+                    load_rng(part.np_random, state)
         elif kind == "mujoco":
             _load_mujoco(layer.model, current, value)
         elif kind == "method":

@@ -191,8 +191,9 @@ def ending(folder: str, steps: int, seconds: float, run: Hooks) -> Iterator[str]
         files = "; ".join(f"{kind}: {folder}/{name}" for kind, name in run.results.items())
         yield f"{steps:,} {run.unit} in {duration(seconds)}, {pace(steps / seconds)} a second; {run.summary()}; {files}"
         more = {"resume": f" --total-steps {2 * steps}"}                  # otherwise there is nothing left to do
-        yield "\n".join(f"  spinup {w} {quoted(folder)}{more.get(w, '')}" for w in run.next_words)
+        yield "\n".join(f"  {run.program if w == 'resume' else 'spinup'} {w} {quoted(folder)}{more.get(w, '')}"
+                        for w in run.next_words)
     else:
-        how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in run.next_words else (
+        how = f"type:\n  {run.program} resume {quoted(folder)}" if "resume" in run.next_words else (
             f"call the same function with resume={folder!r}")
         yield f"interrupted after {steps:,} {run.unit}{' and saved' if steps else ''}; to resume, {how}"

@@ -10,6 +10,7 @@ class Hooks:
         measure: the column of `progress.csv` that measures the quality of the policy.
         unit: what the run counts, as its lines name it.
         next_words: the commands that a finished run recommends.
+        program: the words before `resume` in a command.
         epochs: rows of `progress.csv` in a run.
         results: the files that a finished run names, by kind.
         status: "running", then "finished", "interrupted" or "failed".
@@ -18,6 +19,7 @@ class Hooks:
     measure = "return_mean_100"
     unit = "steps"
     next_words: tuple[str, ...] = ("plot", "watch", "eval", "resume")
+    program = "spinup"
     epochs = 200
     results: Mapping[str, str] = {"curve": "curve.png"}
     status = "running"

@@ -78,6 +78,11 @@ def config_to_json(config: RunConfig) -> dict[str, Any]:
     return {name: plain(getattr(config, name)) for name in settings_of(config)}
 
 
+def by_command(config: RunConfig) -> bool:
+    """Return whether a command can make these settings again: none is a Python function or object."""
+    return not any(isinstance(value, dict) and "callable" in value for value in config_to_json(config).values())
+
+
 @cache
 def versions() -> dict[str, str]:
     """Versions of all software that affects a run's numbers; read once per process."""

@@ -82,6 +82,8 @@ class ReplayFiles:
                             "it") from None
         for name, (ring, count) in replay.rings().items():
             size, start = len(ring), self.written.get(name, 0)
+            if start == count:
+                continue
             files = self._files(name)
             if not files or count - start > size or start - files[-1][0] >= size:
                 start = max(start, count - size)
@@ -98,13 +100,16 @@ class ReplayFiles:
 
     def read(self, replay: Replay, sums: dict[str, int]) -> bool:
         """Fill the rings of a replay buffer, whose counters are loaded, and truncate the files. Return False if there
-        are no files.
+        are no files, or `sums` names none.
 
         sums: checksums of the files when the checkpoint was written. UserError if a file has changed since then, or
         steps are missing.
         """
         rings = replay.rings()
-        if not any(self._files(name) for name in rings):
+        if not any(count for _, count in rings.values()):
+            self.remove()                                                 # of a process that died before it saved
+            return True
+        if not sums or not any(self._files(name) for name in rings):
             return False
         self.sums = dict(sums)                                            # not those of files that are gone
         if not all(self._read(name, ring, count) for name, (ring, count) in rings.items()):

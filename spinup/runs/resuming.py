@@ -18,6 +18,12 @@ HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorbo
        "workers", "shard", "fsdp", "save_replay", "env_workers"}
 
 
+def unbound(begun: dict[str, Any]) -> set[str]:
+    """Return the settings that may change when the run with this config.json resumes. The file of a dataset is one of
+    them, because the dataset's checksum is compared."""
+    return HOW | {"data"} if "dataset" in begun else HOW
+
+
 SHORT = Repr()                                                           # of a list of prompts, for example
 
 
@@ -25,6 +31,7 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
     """UserError, with the advice, if the run in `directory` has another algorithm or other settings, except those in
     `but`. Python functions are not compared, because config.json knows only their names."""
     begun, given = read_run(directory), json.loads(json.dumps(config_to_json(config)))             # tuples to lists
+    but = but | unbound(begun) - HOW
     if begun["algorithm"] != algorithm:
         raise UserError(f"{describe(directory)} is a run of {begun['algorithm']}; {advice}")
     for name, was in begun["config"].items():
@@ -49,8 +56,9 @@ def check_dataset(directory: Path, data: str) -> None:
 def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
     """UserError if the config.json of a run has other values than `settings`, those of its checkpoint. Settings that
     may change when a run resumes are not compared."""
-    now = read_run(directory)["config"]
-    for name in now.keys() & settings.keys() - HOW - {"total_steps"}:
+    begun = read_run(directory)
+    now = begun["config"]
+    for name in now.keys() & settings.keys() - unbound(begun) - {"total_steps"}:
         if now[name] != json.loads(json.dumps(settings[name])):
             raise UserError(f"{describe(directory)}/config.json has changed since the checkpoint: {name} was "
                             f"{settings[name]} and is {now[name]}; restore it, or train again under another name")

@@ -34,6 +34,7 @@ from spinup.runs.policy import Policy, initial
 from spinup.runs.replay import ReplayFiles, statement
 from spinup.runs.result import Result
 from spinup.runs.training import Training
+from spinup.runs.workers import torchrun
 
 WIDE = 128              # width of a hidden layer from which a second thread is faster
 
@@ -205,17 +206,20 @@ class Run(Training):
         return can
 
     def save_subject(self) -> dict[str, Any]:
-        if self.replay is not None and self.config.save_replay:
+        saved = self.replay is not None and self.config.save_replay
+        if saved:
             self.replay_files.append(self.replay)
         env = self.env.state_dict() if not self.whole_episodes and self._can_save() else None
         own = None if self.leads or self.whole_episodes else {"env": env, "rng": save_rng(self.rng)}
-        return {"replay": dict(self.replay_files.sums) if self.replay is not None else {},
+        return {"replay": dict(self.replay_files.sums) if saved else {},
                 "recent": list(self.recent), "pending": [list(e) for e in self.pending],
                 "env": env, "others": ranks.gather(own)[1:]}
 
     def after_save(self) -> None:
-        if self.replay is not None:
+        if self.replay is not None and self.config.save_replay:
             self.replay_files.tidy(self.replay)
+        elif self.replay is not None:
+            self.replay_files.remove()                                    # of an earlier process that saved it
 
     def load_subject(self, state: dict[str, Any]) -> None:
         """Restore the state from `save_subject`. UserError if it was saved by another number of processes."""
@@ -224,9 +228,9 @@ class Run(Training):
         others = state.get("others", [])                                  # ranks 1, 2, ...
         if not self.whole_episodes and len(others) != self.workers.size - 1:
             where, n = describe(self.directory), len(others) + 1
-            start = f"torchrun --nproc-per-node {n} -m spinup" if n > 1 else "spinup"
+            start, longer = torchrun(n) if n > 1 else "spinup", f" --total-steps {self.config.total_steps}"
             raise UserError(f"{where} was saved by {n} processes, and there are {self.workers.size}; type: {start} "
-                            f"resume {quoted(where)}")
+                            f"resume {quoted(where)}{longer * self.longer}")
         own = state if self.leads or self.whole_episodes else others[self.workers.rank - 1]
         if own["env"] is not None:
             self.env.load_state_dict(own["env"])
@@ -246,8 +250,9 @@ class Run(Training):
             for part in self.parts.values():
                 if hasattr(part, "begin_anew"):               # what follows each episode, such as a replay buffer
                     part.begin_anew()
-        if self.replay is not None and not self.replay_files.read(
-                self.replay, state.get("replay", {})):
+        if self.replay is not None and not self.replay_files.read(self.replay, state["replay"]):
+            self.forgot = True
+            self.replay_files.remove()                                    # incomplete files, if there are any
             for part in (self.replay, self.parts.get("priorities")):
                 if part is not None:
                     part.forget()

@@ -53,7 +53,7 @@ class Training(Hooks):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
         self.workers = Workers(getattr(config, "workers", None), replace(config, on_row=None))
         self.leads, self.resumed = self.workers.rank == 0, resume is not None
-        self.device = device
+        self.device, self.program = device, self.workers.program
         self.threads = config.threads or (threads if self.workers.size == 1 else 1)
         check_logs(config)
         self.parts: dict[str, Any] = {}
@@ -62,7 +62,7 @@ class Training(Hooks):
         self.update = self.steps = self.rows = self.saved = 0             # saved: steps of the last checkpoint
         self.earlier_seconds = 0.0                                        # of training in earlier processes
         self.logged: dict[str, float] = {}
-        self.longer = self.stopped = self.complete = False
+        self.longer = self.stopped = self.complete = self.forgot = False  # forgot: a resumed run lost its replay buffer
         self.state: dict[str, Any] | None = None
         self.seen = 0
         if resume is not None:
@@ -93,8 +93,7 @@ class Training(Hooks):
             self.lock.release()
             self.close_subject()
             raise
-        self.under_way = False
-        self.limits = ExitStack()
+        self.under_way, self.limits = False, ExitStack()
         self.limits.enter_context(limited(self.threads))
         self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
                                f"{describe(self.directory)}", self.measure, self.config.quiet or not self.leads,
@@ -120,7 +119,7 @@ class Training(Hooks):
         self.interruption.__exit__()
         advice = ""
         if "resume" in self.next_words:
-            advice = f"; to resume, type: spinup resume {quoted(describe(self.directory))}"
+            advice = f"; to resume, type: {self.program} resume {quoted(describe(self.directory))}"
         if isinstance(error, WorkerError | EnvironmentFailure):
             error.args = (f"{error}{advice}",)
         elif kind is KeyboardInterrupt and advice:
@@ -194,8 +193,8 @@ class Training(Hooks):
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         had_stopped = self.state is not None and self.state["stopped"]
         self.stopped = had_stopped and not self.longer
-        if had_stopped and self.longer:
-            self.save()                                                   # else a killed run would resume as finished
+        if (had_stopped and self.longer) or self.forgot:                  # else a killed run would resume as it was
+            self.save()
         if self.longer and self.leads:
             records.note_total_steps(self.directory, self.config.total_steps)
 
@@ -231,7 +230,8 @@ class Training(Hooks):
 
     def save(self) -> None:
         """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers. Ranks other
-        than 0 contribute the state of their environments and their random numbers, and load it too."""
+        than 0 add the state of their own environments and generators. NonFiniteError if a weight is not finite."""
+        self.check_finite(**weights(self.parts))
         parts = {name: part.state_dict() for name, part in self.parts.items()}
         subject = self.save_subject()
         if not self.leads:

@@ -23,7 +23,7 @@ from spinup.runs import ranks
 from spinup.runs.config import RunConfig
 from spinup.signals import leave_to_first
 
-JOIN_SECONDS = 120      # to import the library and join
+JOIN_SECONDS = 120      # to import the library, and to answer
 WAIT_SECONDS = 1800     # for results of the other processes; then one is assumed to be stuck
 FAILED = "failed"       # key of the error message that a worker process stores
 PARENT = "SPINUP_WORKERS_PARENT"        # set in processes that `Workers` started, not torchrun
@@ -40,6 +40,7 @@ class Workers:
         rank: the number of this process; only process 0, the user's, writes the run.
         size: the number of processes.
         sent: bytes that this process has sent to the others so far.
+        program: the words that start `spinup` with as many processes.
     """
 
     def __init__(self, count: int | None, cfg: RunConfig):
@@ -48,7 +49,7 @@ class Workers:
         if self.under_torchrun and not ("MASTER_ADDR" in os.environ and self.rank < self.size):
             raise UserError("the environment variables RANK and WORLD_SIZE are set, but not by torchrun; type: unset "
                             "RANK WORLD_SIZE, or start the run with torchrun")
-        self.sent = 0
+        self.sent, self.program = 0, torchrun(self.size) if self.under_torchrun else "spinup"
         if count is None and self.size > 1:
             raise UserError(f"{cfg.algorithm} trains in one process; start it without torchrun")
         if self.size > 1 and not self.under_torchrun:
@@ -75,15 +76,12 @@ class Workers:
             else:
                 if sys.platform == "linux":
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")     # DNS may not know the machine's name
-                first = self.rank == 0
-                store = dist.TCPStore("127.0.0.1", 0 if first else int(os.environ[PARENT]), is_master=first,
-                                      wait_for_workers=False, timeout=timedelta(seconds=JOIN_SECONDS),
-                                      use_libuv=sys.platform != "win32")
-                if first:
+                store = _store(0 if self.rank == 0 else int(os.environ[PARENT]))
+                if self.rank == 0:
                     children = [_start(train, cfg, resume, rank, self.size, store.port) for rank in range(1, self.size)]
                     _wait(store, children)
                 else:
-                    store.set(f"here {self.rank}", "")
+                    store.set(f"ready {self.rank}", "")
                 dist.init_process_group(backend(self.size), store=store, rank=self.rank, world_size=self.size,
                                         timeout=timedelta(seconds=WAIT_SECONDS))
             with ranks.answering("gloo"):                                 # in an exchange of torch's own, as in FSDP
@@ -131,6 +129,11 @@ def backend(size: int) -> str:
     return "cpu:gloo,cuda:nccl" if has_nccl and torch.cuda.device_count() >= size else "gloo"
 
 
+def torchrun(size: int) -> str:
+    """Return the words that start `spinup` with this many processes of torchrun."""
+    return f"torchrun --nproc-per-node {size} -m spinup"
+
+
 def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:
     """Enter `outer`, then call `enter`. Return a stack that closes `outer` first: `leave` gets an error of its exit."""
     outer.__enter__()
@@ -175,17 +178,26 @@ def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, 
     leave_to_first()
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), PARENT: str(port)}
     try:
+        _store(port).set(f"started {rank}", "")
         train(cfg, resume)
     except (Exception, KeyboardInterrupt):                                # the first process reports it
         sys.exit(1)
 
 
+def _store(port: int) -> dist.TCPStore:
+    """Create the store of the processes in the first one, for port 0; else connect to the first one's."""
+    return dist.TCPStore("127.0.0.1", port, is_master=port == 0, wait_for_workers=False,
+                         timeout=timedelta(seconds=JOIN_SECONDS), use_libuv=sys.platform != "win32")
+
+
 def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None:
-    """Wait until all processes have joined. WorkerError if one has died."""
-    names, began = [f"here {rank}" for rank in range(1, len(children) + 1)], time.monotonic()
-    while not store.check(names):
-        if time.monotonic() - began > JOIN_SECONDS:
-            raise WorkerError(f"a worker process was not ready after {JOIN_SECONDS} s; stop other programs, or choose "
+    """Wait until all processes are ready to exchange. Before, each may sample for as long as the first one did.
+    WorkerError if one has ended, or has not started in JOIN_SECONDS."""
+    started, ready = [[f"{state} {rank}" for rank in range(1, len(children) + 1)] for state in ("started", "ready")]
+    began = time.monotonic()
+    while not store.check(ready):
+        if time.monotonic() - began > JOIN_SECONDS and not store.check(started):
+            raise WorkerError(f"a worker process did not start in {JOIN_SECONDS} s; stop other programs, or choose "
                               "fewer --workers")
         if any(not child.is_alive() for child in children):
             raise WorkerError("a worker process ended before it was ready; to see its error, leave out --workers; in "

@@ -229,6 +229,13 @@ def test_a_run_with_functions_of_ones_own_is_resumed(rows, beginner, cli, curve,
     assert "advantage" in curve(first.directory)[0]
 
 
+# Turned red by: `spinup resume` and `spinup eval`, which cannot make the user's function again.
+def test_a_run_with_a_function_recommends_no_command_that_needs_it(train, capsys):
+    train("grpo", quiet=False, total_steps=1)
+    out = capsys.readouterr().out
+    assert "  spinup plot " in out and "spinup resume" not in out and "spinup eval" not in out
+
+
 # Turned red by: a name that is not checked, or a function of the user's that is refused.
 def test_names_are_checked():
     with pytest.raises(UserError, match="--loss must be one of clip, .*, not 'clp'. Did you mean 'clip'"):

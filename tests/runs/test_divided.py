@@ -1,17 +1,20 @@
 """Several processes train one policy on environments: the update is that of one process on the whole batch."""
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from spinup import ppo
+from spinup.algos.ppo import Config
 from spinup.core.fast.adam import FlatAdam
 from spinup.envs.vector import copy_seeds
-from spinup.errors import UserError
+from spinup.errors import UserError, WorkerError
 from spinup.machine import find_device
 from spinup.runs import divided, ranks
-from spinup.runs.workers import backend
+from spinup.runs.display import ending
+from spinup.runs.workers import Workers, _wait, backend
 from tests.algos.test_es import children
 
 SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps": 16, "minibatches": 2, "epochs": 2,
@@ -100,6 +103,36 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_made(tmp_path, mon
     monkeypatch.setenv("WORLD_SIZE", "two")
     done = cli("ppo", "--env", "CartPole-v1")
     assert done.code == 2 and "WORLD_SIZE is 'two', but torchrun sets it to a number; type: unset" in done.err
+
+
+# Turned red by: a time limit on what a process does before it exchanges; none on its start.
+@pytest.mark.parametrize("started", [True, False])
+def test_a_process_may_take_long_before_the_ranks_meet_but_not_to_start(started, monkeypatch):
+    class Store:
+        asked = 0
+
+        def check(self, names):
+            self.asked += 1
+            return started if names == ["started 1"] else self.asked > 4
+
+    monkeypatch.setattr("spinup.runs.workers.JOIN_SECONDS", 0)
+    child = SimpleNamespace(is_alive=lambda: True)
+    if started:
+        _wait(Store(), [child])
+    else:
+        with pytest.raises(WorkerError, match="did not start in 0 s; stop other programs"):
+            _wait(Store(), [child])
+
+
+# Turned red by: a command without torchrun, which cannot resume a run of several processes.
+def test_torchrun_is_part_of_the_command_that_resumes(monkeypatch):
+    assert Workers(1, Config()).program == "spinup"
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")):
+        monkeypatch.setenv(name, value)
+    run = SimpleNamespace(status="finished", results={}, unit="steps", summary=lambda: "x",
+                          next_words=("plot", "resume"), program=Workers(2, Config()).program)
+    assert list(ending("runs/a", 10, 1.0, run))[-1] == (
+        "  spinup plot runs/a\n  torchrun --nproc-per-node 2 -m spinup resume runs/a --total-steps 20")
 
 
 # Turned red by: a cluster that sets WORLD_SIZE alone, which ended every run with a traceback.

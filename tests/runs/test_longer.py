@@ -1,5 +1,7 @@
 """Runs that go on after their end, begin with another run's policy, and tell each row to a function."""
 import json
+import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch
 import spinup
 from spinup.bench.process import revisions
 from spinup.core.bounded import NoisyAction
-from spinup.errors import UserError
+from spinup.errors import NonFiniteError, UserError
 from spinup.runs import records, training
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.log import read_progress
@@ -169,6 +171,46 @@ def test_a_run_that_dies_before_its_first_checkpoint_begins_there_again(train):
     assert not (folder / "checkpoint.pt").exists()
     resumed = train(**given, resume=folder)
     assert resumed.status == "finished" and (weights(resumed) - weights(first)).abs().max() < 1e-6
+
+
+# Turned red by: steps of a forgotten replay buffer that the checkpoint still counts, so that a killed run is refused.
+@pytest.mark.parametrize("dies_at", [1, 2])
+def test_a_longer_run_that_dies_in_a_save_resumes(dies_at, train, monkeypatch):
+    given = {"algorithm": "dqn", "num_envs": 1, "learning_starts": 20, "batch_size": 4, "checkpoint_steps": 30,
+             "exp_name": "x"}
+    for name in ("rollout_steps", "anneal"):
+        monkeypatch.delitem(SMALL, name)
+    short, saves = train(**given, total_steps=60), []
+
+    def save(*words):
+        saves.append(words)
+        if len(saves) == dies_at:
+            raise KeyboardInterrupt
+        return save_checkpoint(*words)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training, "save_checkpoint", save)
+        train(**given, total_steps=120, resume=short.directory)
+    again = train(**given, total_steps=120, resume=short.directory)
+    assert again.status == "finished" and read_progress(again.directory)["steps"][-1] == 120
+
+
+# Turned red by: a signal during a row, after which weights that have become NaN replace the last good checkpoint.
+def test_weights_that_are_not_finite_are_never_saved(train, monkeypatch):
+    after_update = Run.after_update
+
+    def broken(self):
+        after_update(self)
+        if self.update == 3:
+            next(self.parts["policy"].parameters()).data.fill_(torch.nan)
+            self.interruption.received = signal.SIGINT
+
+    monkeypatch.setattr(Run, "after_update", broken)
+    with pytest.raises(NonFiniteError):
+        train(total_steps=640, exp_name="x", checkpoint_steps=64)
+    (saved,) = Path(train.__closure__[0].cell_contents).glob("x/x_s*/checkpoint.pt")
+    state = load_checkpoint(saved)
+    assert state["steps"] == 192 and all(x.isfinite().all() for x in state["parts"]["policy"].values())
 
 
 # Turned red by: a checkpoint whose run has reached its goal, and is killed after it was made longer: it ends at once.

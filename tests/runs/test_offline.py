@@ -1,4 +1,5 @@
 """Offline runs: their environment, their resume, and what they refuse."""
+import errno
 import json
 import shutil
 
@@ -9,6 +10,7 @@ import spinup
 from spinup.data.dataset import Dataset, join, load
 from spinup.envs import make
 from spinup.envs.spaces import space_to_json
+from spinup.errors import UserError
 from spinup.family import load as load_any
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.log import read_progress
@@ -180,6 +182,35 @@ def test_a_run_resumes_from_another_folder(data, cli, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli("resume", "../runs/a", "--total-steps", "90").code == 0
+
+
+# Turned red by: a run whose dataset was moved and that cannot be resumed; another dataset in its place.
+def test_a_run_resumes_with_a_dataset_that_was_moved(data, cli, tmp_path):
+    assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
+    (tmp_path / data).rename(tmp_path / "moved.npz")
+    lost = cli("resume", "runs/a", "--total-steps", "90")
+    assert lost.code == 2 and "d.npz; if it was moved, give its new path with --data" in lost.err
+    assert cli("resume", "runs/a", "--total-steps", "90", "--data", "moved.npz").code == 0
+    assert cli("resume", "runs/a", "--total-steps", "120", "--data", "moved.npz").code == 0
+    record(["random:CartPole-v1"], tmp_path / "other.npz", steps=200, noise=[0.0], stochastic=False, seed=2,
+           load=load_policy)
+    other = cli("resume", "runs/a", "--total-steps", "150", "--data", "other.npz")
+    assert other.code == 2 and "was trained on a dataset other than other.npz" in other.err
+    spinup.ppo("CartPole-v1", preset="none", num_envs=2, rollout_steps=32, hidden=(4,), total_steps=64, threads=1,
+               quiet=True, tensorboard=False, exp_name="b", log_dir="runs")
+    other = cli("resume", "runs/b", "--total-steps", "90", "--data", "moved.npz")
+    assert other.code == 2 and "runs/b/b_s1 did not learn from a dataset; leave out --data" in other.err
+
+
+# Turned red by: an intact dataset that is said to be damaged.
+@pytest.mark.parametrize("error, words", [
+    (MemoryError(), "not enough memory to load d.npz"), (OSError(errno.EIO, "Input/output error"), "cannot be read")])
+def test_a_dataset_that_cannot_be_read_is_not_called_damaged(error, words, data, monkeypatch):
+    def refuse(*_, **__):
+        raise error
+    monkeypatch.setattr(np, "load", refuse)
+    with pytest.raises(UserError, match=words):
+        load(data)
 
 
 # Turned red by: advice to change the environment where the number of frames differs.
