@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from spinup.core.bounded import NoisyAction
+from spinup.core.critics import ActorCritics, QNetwork
 from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.adam import FlatAdam
@@ -164,3 +166,26 @@ def test_a_board_is_convolved_as_torch_does_it_and_in_numpy_too(shape, kernel):
     torch.testing.assert_close(ours(x), expected)
     net = nn.Sequential(ours, *mlp([ours.width, 8, 3], activation="relu"))
     np.testing.assert_allclose(NumpyMLP(net)(x.numpy()), net(x).detach().numpy(), rtol=0, atol=1e-5)
+
+
+# Turned red by: other convolutions than those of Mnih et al. (2015).
+def test_the_convolutions_are_natures():
+    layers = [x for x in NatureCNN((4, 84, 84)).modules() if isinstance(x, nn.Conv2d)]
+    assert [(*x.weight.shape, *x.stride) for x in layers] == [
+        (32, 4, 8, 8, 4, 4), (64, 32, 4, 4, 2, 2), (64, 64, 3, 3, 1, 1)]
+
+
+# Turned red by: an activation that reaches one of the two networks only.
+@pytest.mark.parametrize(("activation", "scales"), [("relu", True), ("tanh", False)])
+def test_pi_and_v_have_the_activation_asked_for(activation, scales):
+    torch.manual_seed(0)
+    net, x = ActorCritic((3,), Categorical((2,)), activation=activation), torch.randn(5, 3)
+    for part in (net.pi, net.v):                                   # without biases, ReLU alone is homogeneous
+        assert torch.allclose(part(3 * x), 3 * part(x), rtol=1e-4, atol=1e-6) == scales
+
+
+# Turned red by: normalised layers of the actor only.
+def test_layer_norm_is_in_every_network():
+    nets = ActorCritics((3,), NoisyAction([-1.0], [1.0], 0.1), (8,), critics=2, layer_norm=True)
+    for net in (nets.pi, *nets.q, QNetwork((3,), 2, (8,), layer_norm=True).advantage):
+        assert sum(isinstance(x, nn.LayerNorm) for x in net.modules()) == 1

@@ -9,6 +9,7 @@ import torch
 
 import llm
 from llm import ahead, learn, memory
+from llm.algos import grpo
 from llm.algos.grpo import Config
 from llm.learn import importance_weights
 from llm.memory import needed
@@ -404,3 +405,19 @@ def test_a_server_is_asked_directly(server, beginner, monkeypatch):
     with pytest.raises(EngineError, match="sent a wrong answer"):
         asked.submit([start.tokenizer.prompt("ab>")], 2, 5, 1, 1.0)()
     asked.close()
+
+
+# Turned red by: weights of tokens for GSPO's ratio of whole responses, or the other way round.
+@pytest.mark.parametrize("loss", ["clip", "sequence"])
+def test_weights_are_of_what_the_ratio_is_of(loss, settings, fork_workers, monkeypatch):
+    widths = []
+
+    def watched(*args, **given):
+        found = importance_weights(*args, **given)
+        if torch.is_tensor(found):
+            widths.append(found.shape[1])
+        return found
+
+    monkeypatch.setattr(grpo, "importance_weights", watched)
+    llm.grpo(**settings(loss=loss, lag=1, total_steps=2))
+    assert widths and (set(widths) == {1}) == (loss == "sequence")

@@ -8,7 +8,7 @@ from llm.algos import grpo
 from llm.config import LanguageConfig
 from llm.learn import kl_to_reference
 from llm.losses import gated_surrogate, sequence_surrogate, weighted_policy_gradient
-from llm.policy.generate import Prompts, Responses
+from llm.policy.generate import Prompts, Responses, Sampler
 from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
@@ -162,3 +162,22 @@ def test_the_kl_to_the_reference_policy():
     per_token, per_response = kl_to_reference(model, other, LanguageConfig(temperature=0.7), batch)
     assert per_token == pytest.approx(float(each.sum() / 3), rel=1e-4)
     assert per_response == pytest.approx(float(each.sum() / 2), rel=1e-4)
+
+
+# With a large vocabulary the divergence is estimated from sampled tokens. Turned red by: the two policies exchanged.
+def test_the_estimated_kl_is_near_the_exact_one(monkeypatch):
+    torch.manual_seed(0)
+    shape = Shape(6, context=16, layers=1, width=16, heads=2, kv_heads=2, head_size=8, hidden=32)
+    model, other = Transformer(shape), Transformer(shape)
+    with torch.no_grad():
+        for p in (*model.parameters(), *other.parameters()):
+            if p.dim() == 2:
+                p.mul_(3)
+    prompts = Prompts.of([[1, 2], [3, 0]])
+    r = Sampler(model, -1)(prompts, samples=2000, max_tokens=3, generator=torch.Generator().manual_seed(0))
+    batch = Batch([None, None], prompts, r, [""] * 4000, torch.zeros(4000))
+    monkeypatch.setattr("llm.learn.KL_ROWS", 4000)
+    exact = kl_to_reference(model, other, LanguageConfig(), batch)
+    monkeypatch.setattr("llm.learn.EXACT", 0)
+    found = kl_to_reference(model, other, LanguageConfig(), batch)
+    assert exact[0] > 0.1 and found == pytest.approx(exact, rel=0.1)

@@ -27,6 +27,7 @@ from llm.tasks import Problem
 from llm.tasks import testbed as bed
 from llm.tasks.strings import Reverse
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1, kl_categorical
 from spinup.core.masked import whiten
 from spinup.core.returns import gae
@@ -812,3 +813,33 @@ def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_m
         with pytest.raises(UserError, match=words):
             llm.reinforce(**TINY | {"model": beginner}, **settings, log_dir=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
+
+
+# Turned red by: demonstrations without their coefficient, or whose gradient is lost.
+def test_demonstrations_add_their_gradient_times_the_coefficient(beginner, tmp_path, monkeypatch):
+    found, step = [], FlatAdam.step
+    monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: found.append(self.flat.grad.clone()) or step(self, lr))
+    for coef in (0.0, 0.5, 1.0):
+        llm.ppo(**TINY | {"model": beginner, "reward": worth, "prompts": 12, "minibatches": 1, "total_steps": 1,
+                          "ptx_coef": coef, "log_dir": str(tmp_path)})
+    plain, half, whole = found[1::2]                                      # the value function's step comes first
+    assert len(found) == 6 and (half - plain).norm() > 0.01
+    torch.testing.assert_close(whole - plain, 2 * (half - plain), atol=1e-5, rtol=1e-3)
+
+
+# Turned red by: a KL coefficient that adapts while only the values learn.
+def test_the_price_waits_for_the_policy(train_ppo):
+    seen = train_ppo(total_steps=3, value_warmup=2, kl_coef=0.1, kl_target=0.05)
+    assert seen.result.progress["kl_coef"] == pytest.approx([0.1, 0.1, 0.098])
+
+
+# Turned red by: the ratio upside down; its mean not subtracted.
+def test_the_advantage_of_distillation_is_the_log_ratio_to_the_teacher(watch, make_model):
+    teacher = make_model(total_steps=3, lr=0.02, seed=7)
+    seen = watch("reinforce", teacher=teacher, total_steps=1, temperature=0.8)
+    batch, _, adv, _ = seen.updates[0]
+    r = batch.responses
+    wanted = score(load_model(teacher).model, batch.prompts, r.of, r.ids, temperature=0.8)[0].detach() - r.logp
+    expected = torch.where(r.mask > 0, wanted - wanted[r.mask > 0].mean(), 0.0)
+    assert expected.abs().max() > 0.1
+    torch.testing.assert_close(adv, expected, atol=1e-5, rtol=0)

@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import huber_loss
 
 import llm
+from llm.algos import dqn
 from llm.algos.dqn import Config, targets, token_values, value_losses
 from llm.offline import StoredResponses
 from llm.policy.action_values import ActionValues, ValuePolicy
@@ -26,6 +27,7 @@ from llm.tasks import testbed as bed
 from llm.tasks.strings import Copy
 from llm.tasks.task import Task, is_held_out
 from spinup.algos.dqn import greedy_value, td_target
+from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
@@ -491,3 +493,13 @@ def test_rejection_sampling_from_fixed_responses_imitates_the_correct_ones(begin
     assert len(seen) == 5 and all(len(x) == 16 and (x == 1).all() for x in seen)
     with pytest.raises(UserError, match="no response of the data has a reward of at least --keep"):
         llm.best_of_n(task, model=beginner, data=50, keep=5.0, quiet=True, tensorboard=False, preset="none")
+
+
+# Turned red by: a target that is copied at each gradient step, or another beta in the policy that is saved.
+def test_the_target_is_copied_each_n_steps_and_the_policy_keeps_its_beta(beginner, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    steps, made, step, polyak = [], [], FlatAdam.step, dqn.polyak
+    monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: steps.append(1) or step(self, lr))
+    monkeypatch.setattr(dqn, "polyak", lambda *args: made.append(len(steps)) or polyak(*args))
+    result = llm.dqn(**TINY | {"target_every": 3, "gradient_steps": 2, "beta": 2.5}, model=beginner)
+    assert made == [3, 6] and len(steps) == 8 and float(result.policy.model.beta) == 2.5

@@ -183,3 +183,13 @@ def test_what_does_not_fit_is_refused(beginner, tmp_path):
         with pytest.raises(UserError, match=words):
             run(tmp_path, **settings)
     assert not list(tmp_path.iterdir())
+
+
+# Turned red by: returns of another discount than the one set.
+def test_the_discount_is_the_one_asked_for(tmp_path, monkeypatch):
+    asked, advantages = [], rl2.advantages
+    monkeypatch.setattr(rl2, "advantages", lambda *args: asked.append(args[2:]) or advantages(*args))
+    llm.rl2("bandits:arms=3,pulls=4", layers=1, width=16, heads=2, held_out=8, quiet=True, tensorboard=False, threads=1,
+            device="cpu", preset="none", prompts=4, samples=3, minibatches=2, trials=16, total_steps=2, gamma=0.8,
+            log_dir=tmp_path.as_posix())
+    assert asked == [(3, 0.8)] * 2
