@@ -102,3 +102,15 @@ def test_each_epoch_is_shuffled_anew(algorithm, train, monkeypatch):
     train(algorithm, num_envs=4, total_steps=64, epochs=2, minibatches=2)
     first, second = torch.cat(seen[:2]), torch.cat(seen[2:])
     assert len(seen) == 4 and torch.equal(first.sort().values, second.sort().values) and not torch.equal(first, second)
+
+
+# Turned red by: the default in place of what was set.
+def test_damping_and_delta_are_those_asked_for(train, monkeypatch):
+    damped, drawn, product, opponents = [], [], trpo.fisher_product, self_play.opponents
+    monkeypatch.setattr(trpo, "fisher_product", lambda kl, params, damping: (
+        damped.append(damping) or product(kl, params, damping)))
+    monkeypatch.setattr(self_play, "opponents", lambda rng, n, versions, delta: (
+        drawn.append(delta) or opponents(rng, n, versions, delta)))
+    train(trpo, damping=0.7)
+    train(self_play, delta=0.25)
+    assert set(damped) == {0.7} and set(drawn) == {0.25}
