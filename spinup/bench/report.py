@@ -212,9 +212,9 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
               f"the performance profile (the share of runs above a score) and the probability of improvement are "
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "
               f"of {SAMPLES:,} stratified bootstrap samples, or {FEWER} for the bands in the pictures. The bands "
-              f"are pointwise. The mean "
-              f"is that of the environments' means. In most environments, all runs are evaluated in the same initial "
-              f"states, so no interval includes the uncertainty from the choice of these states.")
+              f"are pointwise. The mean is that of the environments' means. In most environments, all runs are "
+              f"evaluated in the same initial states, so no interval includes the uncertainty from the choice of "
+              f"these states.")
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "
               f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes, "
               f"or of all if there are fewer. Steps to a result are the steps until the mean return of the last "

@@ -18,10 +18,10 @@ HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorbo
        "workers", "shard", "fsdp", "save_replay", "env_workers"}
 
 
-def unbound(begun: dict[str, Any]) -> set[str]:
-    """Return the settings that may change when the run with this config.json resumes. The file of a dataset is one of
-    them, because the dataset's checksum is compared."""
-    return HOW | {"data"} if "dataset" in begun else HOW
+def movable(begun: dict[str, Any]) -> set[str]:
+    """Return the settings of the run with this config.json that name a file which may move: its dataset, whose checksum
+    is compared."""
+    return {"data"} if "dataset" in begun else set()
 
 
 SHORT = Repr()                                                           # of a list of prompts, for example
@@ -31,7 +31,7 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
     """UserError, with the advice, if the run in `directory` has another algorithm or other settings, except those in
     `but`. Python functions are not compared, because config.json knows only their names."""
     begun, given = read_run(directory), json.loads(json.dumps(config_to_json(config)))             # tuples to lists
-    but = but | unbound(begun) - HOW
+    but = but | movable(begun)
     if begun["algorithm"] != algorithm:
         raise UserError(f"{describe(directory)} is a run of {begun['algorithm']}; {advice}")
     for name, was in begun["config"].items():
@@ -58,7 +58,7 @@ def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
     may change when a run resumes are not compared."""
     begun = read_run(directory)
     now = begun["config"]
-    for name in now.keys() & settings.keys() - unbound(begun) - {"total_steps"}:
+    for name in now.keys() & settings.keys() - HOW - movable(begun) - {"total_steps"}:
         if now[name] != json.loads(json.dumps(settings[name])):
             raise UserError(f"{describe(directory)}/config.json has changed since the checkpoint: {name} was "
                             f"{settings[name]} and is {now[name]}; restore it, or train again under another name")

@@ -250,7 +250,7 @@ class Run(Training):
             for part in self.parts.values():
                 if hasattr(part, "begin_anew"):               # what follows each episode, such as a replay buffer
                     part.begin_anew()
-        if self.replay is not None and not self.replay_files.read(self.replay, state["replay"]):
+        if self.replay is not None and not self.replay_files.read(self.replay, state.get("replay", {})):
             self.forgot = True
             self.replay_files.remove()                                    # incomplete files, if there are any
             for part in (self.replay, self.parts.get("priorities")):
