@@ -29,18 +29,19 @@ def exit_code() -> int:
 
 
 def leave_to_first() -> None:
-    """In a worker process, leave these signals to the first process, which saves and then ends this one. A shutdown
-    sends SIGTERM to all processes at once. This process also ends if the first one is killed."""
+    """In a worker process, leave these signals to the first process, which saves and then ends this one. SIGTERM is
+    ignored too, because a shutdown sends it to all processes at once. This process also ends if the first one is
+    killed."""
     global left
     left = True
     for kind in NAMES.keys() - {signal.SIGTERM}:
         signal.signal(kind, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)            # not SIG_IGN, which the programs that it starts inherit
+    signal.signal(signal.SIGTERM, lambda *_: None)            # programs started by this process would inherit SIG_IGN
     threading.Thread(target=_follow, daemon=True).start()
 
 
 def _follow() -> None:
-    """End this process with the one that started it."""
+    """End this process when the one that started it ends."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

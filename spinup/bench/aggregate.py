@@ -54,7 +54,7 @@ def bootstrap(measure: Callable[..., np.ndarray], *groups: Scores, samples: int 
 
     Each bootstrap sample draws n - 1 of n runs, with replacement, separately for each group and environment. With n
     draws, the variance would be too small by a factor of (n - 1) / n (Rao and Wu, 1988, JASA 83:231). A single run is
-    drawn always.
+    always drawn.
     """
     rng = np.random.default_rng(seed)
     drawn = [[runs[rng.integers(len(runs), size=(samples, max(1, len(runs) - 1)))] for runs in scores]

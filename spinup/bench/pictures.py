@@ -58,7 +58,7 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
         axes.set(title="Interquartile mean", xlabel="normalised score")
         axes.margins(x=0.08, y=0.2)
         return picture(name, made, "IQM of the normalised scores. 95 % bootstrap intervals appear with at least "
-                       f"{RUNS} runs, {ENOUGH} of them in each environment", legend=False)
+                       f"{RUNS} runs, and at least {ENOUGH} in each environment", legend=False)
 
 
 def profiles(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> Picture:

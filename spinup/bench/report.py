@@ -34,7 +34,7 @@ from spinup.runs.files import check_pair
 from spinup.view.again import command
 from spinup.view.statistics import ENOUGH, interval, range_of
 
-SAME_STEPS = 0.95       # a smaller share of the steps of the longest run is not the same number of steps
+SAME_STEPS = 0.95       # runs with a smaller share of the longest run's steps are reported as shorter
 MEASURES = {"return_mean_100": ("R100", "E100")}            # names of a measure: in training, and evaluated
 
 
@@ -126,13 +126,14 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
                      score(np.mean([np.mean(runs) for runs in found]))))
     page.table(rows)
     if few:
-        page.text(f"Without intervals, because they have fewer than {RUNS} runs, or fewer than {ENOUGH} in an "
-                  f"environment: {', '.join(few)}. Differences from or between these algorithms may be due to chance.")
+        page.text(f"These algorithms have no intervals, because they have fewer than {RUNS} runs, or fewer than "
+                  f"{ENOUGH} in an environment: {', '.join(few)}. Differences from or between them may be due to "
+                  "chance.")
     shorter = [label for label in each if min(
         run.result["steps"] / longest(groups[env]) for env in envs for run in groups[env][label]) < SAME_STEPS]
     if shorter:
-        page.text(f"Not at equal steps: {', '.join(shorter)} trained for fewer steps than the longest run in an "
-                  "environment. The table of the environment shows the steps.")
+        page.text(f"Numbers of steps differ: in an environment, {', '.join(shorter)} trained for less than "
+                  f"{SAME_STEPS:.0%} of the steps of the longest run. The table of the environment shows the steps.")
     if any(len({*map(len, found)}) > 1 for found in each.values()):
         page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([learning(run, groups[env]) for run in groups[env][label]],

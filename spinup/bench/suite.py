@@ -201,8 +201,8 @@ def write_evaluation(directory: Path, found: str) -> None:
 
 
 def read_evaluation(directory: Path) -> dict[str, Any] | None:
-    """Return the evaluation of a run's final policy; None without one, if the run has made more steps since, or if it
-    has fewer episodes than EPISODES. UserError if the file is damaged."""
+    """Return the evaluation of a run's final policy; None without one, if the run has made more steps since, or if the
+    evaluation has fewer than EPISODES episodes. UserError if the file is damaged."""
     path = directory / EVALUATION
     if not path.exists():
         return None

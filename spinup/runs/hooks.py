@@ -10,7 +10,7 @@ class Hooks:
         measure: the column of `progress.csv` that measures the quality of the policy.
         unit: what the run counts, as its lines name it.
         next_words: the commands that a finished run recommends.
-        program: the words before `resume` in a command.
+        program: the words before `resume` in the command that resumes the run.
         epochs: rows of `progress.csv` in a run.
         results: the files that a finished run names, by kind.
         status: "running", then "finished", "interrupted" or "failed".

@@ -19,8 +19,8 @@ HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorbo
 
 
 def movable(begun: dict[str, Any]) -> set[str]:
-    """Return the settings of the run with this config.json that name a file which may move: its dataset, whose checksum
-    is compared."""
+    """Return the names of the settings that may differ because a file was moved: `data`, if the run has a dataset. Its
+    checksum is compared instead."""
     return {"data"} if "dataset" in begun else set()
 
 

@@ -193,7 +193,7 @@ class Training(Hooks):
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         had_stopped = self.state is not None and self.state["stopped"]
         self.stopped = had_stopped and not self.longer
-        if (had_stopped and self.longer) or self.forgot:                  # else a killed run would resume as it was
+        if (had_stopped and self.longer) or self.forgot:                  # else a killed run resumes from the old state
             self.save()
         if self.longer and self.leads:
             records.note_total_steps(self.directory, self.config.total_steps)

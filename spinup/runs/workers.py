@@ -40,7 +40,7 @@ class Workers:
         rank: the number of this process; only process 0, the user's, writes the run.
         size: the number of processes.
         sent: bytes that this process has sent to the others so far.
-        program: the words that start `spinup` with as many processes.
+        program: the words that start `spinup` again, with torchrun if this run uses it.
     """
 
     def __init__(self, count: int | None, cfg: RunConfig):
@@ -185,14 +185,14 @@ def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, 
 
 
 def _store(port: int) -> dist.TCPStore:
-    """Create the store of the processes in the first one, for port 0; else connect to the first one's."""
+    """Create the store that the processes share, for port 0; else connect to the store at this port."""
     return dist.TCPStore("127.0.0.1", port, is_master=port == 0, wait_for_workers=False,
                          timeout=timedelta(seconds=JOIN_SECONDS), use_libuv=sys.platform != "win32")
 
 
 def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None:
-    """Wait until all processes are ready to exchange. Before, each may sample for as long as the first one did.
-    WorkerError if one has ended, or has not started in JOIN_SECONDS."""
+    """Wait until all workers are ready. There is no limit on the time for sampling before that. WorkerError if one
+    has ended, or has not started in JOIN_SECONDS."""
     started, ready = [[f"{state} {rank}" for rank in range(1, len(children) + 1)] for state in ("started", "ready")]
     began = time.monotonic()
     while not store.check(ready):

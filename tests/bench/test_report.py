@@ -134,11 +134,11 @@ def test_unequal_steps_and_missing_intervals_are_told(trained, tmp_path):
             trained("vpg", env, seed, 50.0)
     report([tmp_path], tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
-    assert "or fewer than 3 in an environment: ppo, vpg." in text and "Not at equal steps" not in text
+    assert "or fewer than 3 in an environment: ppo, vpg." in text and "Numbers of steps differ" not in text
     short = tmp_path / "vpg_Pendulum-v1" / "vpg_Pendulum-v1_s2" / "result.json"
     short.write_text(json.dumps(json.loads(short.read_text()) | {"steps": 900}))
     report([tmp_path], tmp_path / "page.md")
-    assert "Not at equal steps: vpg trained" in (tmp_path / "page.md").read_text()
+    assert "Numbers of steps differ: in an environment, vpg trained" in (tmp_path / "page.md").read_text()
 
 
 # Turned red by: a result of 0 that becomes NaN; a seed that counts twice; a mean of some runs that is shown as that of

@@ -86,8 +86,8 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
 
 
 def record(name: str, seed: int, log_dir: Path, *words: str) -> Path:
-    """Return the file of a dataset. Unless it exists and is newer than its policies, record it with these words of
-    `spinup record`. Its name has a hash of the words, so other policies, steps or noise get another file."""
+    """Return the file of a dataset. If it is missing, or older than one of its policies, record it with these words
+    of `spinup record`. Its name has a hash of the words, so other policies, steps or noise get another file."""
     digest = hashlib.sha256(" ".join(words).replace(str(log_dir), "").encode()).hexdigest()[:8]
     file = log_dir / f"{name}_{digest}_s{seed}.npz"
     policies = [end for word in words if (end := Path(word, "result.json")).exists()]
