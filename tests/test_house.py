@@ -37,10 +37,8 @@ ARROWS = {
     "__main__": {"cli"}, "run": {"cli"},
     "cli": {"core", "data", "envs", "runs", "view", "arena", "exercises", "bench", "llm", "cli", *GROUND, "__init__"}}
 LONGEST, LEARNERS = 300, ("spinup/algos/", "spinup/core/", "llm/algos/")      # lines of a file; where lines are shorter
-each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 CORE = [p for p in FILES if p.is_relative_to(ROOT / "spinup" / "core")]
-each_core_file = pytest.mark.parametrize("path", CORE, ids=lambda p: p.name)
 
 
 def module_of(path: Path) -> str:
@@ -59,9 +57,15 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file, those in functions too."""
+    return [*ast.walk(tree(path))]
+
+
 def imports(path: Path) -> Iterator[tuple[str, str]]:
     """(module, name) of every import in a file, those in functions too; the name is "" for a plain `import module`."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -73,14 +77,16 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
                 yield (whole, "") if is_module else (node.module, alias.name)
 
 
-def calls(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+@cache
+def calls(path: Path) -> list[tuple[str, dict[str, str]]]:
     """What every call in a file calls, and its keyword arguments, as they are written."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), {k.arg or "**": ast.unparse(k.value) for k in node.keywords}
+    return [(ast.unparse(node.func), {k.arg or "**": ast.unparse(k.value) for k in node.keywords})
+            for node in nodes(path) if isinstance(node, ast.Call)]
 
 
+@cache
 def ours(path: Path) -> list[tuple[str, str]]:
+    """The imports of this project's own modules."""
     return [(module, name) for module, name in imports(path) if module.split(".")[0] in ("spinup", "llm")]
 
 
@@ -89,6 +95,7 @@ def file_of(module: str) -> str:
     return f"{module}.__init__" if (ROOT / module.replace(".", "/")).is_dir() else module
 
 
+@cache
 def names_in(module: str) -> set[str]:
     """The names that a module defines or imports at its top, also under conditions."""
     found: set[str] = set()
@@ -105,24 +112,20 @@ def names_in(module: str) -> set[str]:
 
 
 # Turned red by: a name that a module no longer has, imported in a function that no test calls.
-@each_file
-def test_every_imported_name_exists(path):
-    for module, name in ours(path):
-        file = file_of(module)
-        if name and "__getattr__" not in names_in(file):
-            assert name in names_in(file), f"{module} has no {name}"
+def test_every_imported_name_exists():
+    named = [(path, module, name, names_in(file_of(module))) for path in FILES for module, name in ours(path) if name]
+    assert not [f"{path}: {module} has no {name}" for path, module, name, defined in named
+                if "__getattr__" not in defined and name not in defined]
 
 
 # Turned red by: `import spinup.runs.run` in core or envs, inside of a function too; `from spinup import envs` likewise;
 # anything of `llm` in spinup, its command line aside.
-@each_file
-def test_arrows_point_one_way(path):
-    me = module_of(path)
-    for module, _ in ours(path):
-        if module == "spinup":                                            # `from spinup import __version__`
-            assert part(me) in ("runs", "view", "bench", "cli")
-            continue
-        assert part(module) in ARROWS[part(me)], f"{me} imports {module}"
+def test_arrows_point_one_way():
+    arrows = [(module_of(path), module) for path in FILES for module, _ in ours(path)]
+    # The first: `from spinup import __version__`.
+    assert not [f"{me} imports {module}" for me, module in arrows
+                if part(me) not in ("runs", "view", "bench", "cli") and module == "spinup"
+                or module != "spinup" and part(module) not in ARROWS[part(me)]]
 
 
 # Turned red by: an import in a function, back to a file that imports this one, at once or by way of others.
@@ -142,23 +145,23 @@ def test_no_imports_run_in_circles():
 
 
 # Turned red by: gymnasium, or anything of files and command lines, in core.
-@each_core_file
-def test_core_knows_no_environment_file_or_command_line(path):
-    used = {module.split(".")[0] for module, _ in imports(path)}
-    assert not used & {"gymnasium", "os", "sys", "io", "pathlib", "argparse", "json", "csv", "rich"}
-    assert not {call for call, _ in calls(path)} & {"open", "print", "input"}
+def test_core_knows_no_environment_file_or_command_line():
+    used = {(path, module.split(".")[0]) for path in CORE for module, _ in imports(path)}
+    foreign = {"gymnasium", "os", "sys", "io", "pathlib", "argparse", "json", "csv", "rich"}
+    assert not {(path, module) for path, module in used if module in foreign}
+    assert not {(path, call) for path in CORE for call, _ in calls(path) if call in ("open", "print", "input")}
 
 
 # Turned red by: an algorithm, or a list of them, named where a new one would then have to be added.
-@each_file
-def test_only_benchmarks_know_algorithms_by_name(path):
-    me = module_of(path)
-    if part(me) == "bench" or me.startswith("llm.bench.") or me in ("llm.cli", "llm.pipeline"):    # the stages of RLHF
-        return
-    own = {*BY_MODULE[me].variants, BY_MODULE[me].method} if me in BY_MODULE else set()
-    words = {n.value for n in ast.walk(tree(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-    named = words & {method for family in FAMILIES for method in algorithms(family)}
-    assert len(named - own) <= 1, f"{me} knows {sorted(named)}"
+def test_only_benchmarks_know_algorithms_by_name():
+    methods = {method for family in FAMILIES for method in algorithms(family)}
+    for path in FILES:
+        me = module_of(path)
+        if part(me) == "bench" or me.startswith("llm.bench.") or me in ("llm.cli", "llm.pipeline"):    # stages of RLHF
+            continue
+        own = {*BY_MODULE[me].variants, BY_MODULE[me].method} if me in BY_MODULE else set()
+        words = {n.value for n in nodes(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        assert len(words & methods - own) <= 1, f"{me} knows {sorted(words & methods)}"
 
 
 # Turned red by: `from spinup.algos.vpg import Config`, or train, or a class, in ppo.py or grpo.py; a function of an
@@ -189,31 +192,33 @@ def test_an_algorithms_file_reads_from_top_to_bottom(algorithm: Algorithm):
     assert all(ast.get_docstring(node) for node in body if isinstance(node, ast.FunctionDef))
 
 
-@each_file
-def test_files_and_lines_have_a_limit(path):
-    lines, learners = path.read_text().splitlines(), path.relative_to(ROOT).as_posix().startswith(LEARNERS)
-    width = 100 if learners else 120
-    assert not [i for i, line in enumerate(lines, 1) if len(line) > width], f"lines above {width} columns"
-    assert len(lines) <= LONGEST
+def test_files_and_lines_have_a_limit():
+    for path in FILES:
+        name, lines = path.relative_to(ROOT).as_posix(), path.read_text().splitlines()
+        width = 100 if name.startswith(LEARNERS) else 120
+        wide = [i for i, line in enumerate(lines, 1) if len(line) > width]
+        assert not wide, f"{name}: lines {wide} are above {width} columns"
+        assert len(lines) <= LONGEST, f"{name} has {len(lines)} lines"
 
 
 # Turned red by: each of the calls below. A user's file is data: it is parsed, never run.
-@each_file
-def test_nothing_of_a_users_file_is_run(path):
-    for call, keywords in calls(path):
-        assert call not in ("eval", "exec", "compile", "__import__", "os.system", "os.popen", "runpy.run_path"), call
-        assert not re.match(r"(pickle|dill|joblib|shelve|marshal|yaml)\.\w*(load|open|Unpickler)", call), call
-        assert keywords.get("shell", "False") == "False" and keywords.get("allow_pickle", "False") == "False", call
-        assert call != "torch.load" or keywords.get("weights_only") == "True"
-    assert not [name for module, name in imports(path) if module in ("pickle", "marshal") and name]
+def test_nothing_of_a_users_file_is_run():
+    for path in FILES:
+        for call, keywords in calls(path):
+            told = f"{path}: {call}"
+            assert call not in ("eval", "exec", "compile", "__import__", "os.system", "os.popen", "runpy.run_path"), \
+                told
+            assert not re.match(r"(pickle|dill|joblib|shelve|marshal|yaml)\.\w*(load|open|Unpickler)", call), told
+            assert keywords.get("shell", "False") == "False" and keywords.get("allow_pickle", "False") == "False", told
+            assert call != "torch.load" or keywords.get("weights_only") == "True", told
+        assert not [name for module, name in imports(path) if module in ("pickle", "marshal") and name], path
 
 
-@each_core_file
-def test_core_is_documented(path):
-    assert ast.get_docstring(tree(path)) or path.stem == "__init__"
-    for node in tree(path).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-            assert ast.get_docstring(node), f"{path.name}: {node.name}"
+def test_core_is_documented():
+    assert not [path for path in CORE if not ast.get_docstring(tree(path)) and path.stem != "__init__"]
+    public = [(path, node) for path in CORE for node in tree(path).body
+              if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")]
+    assert not [f"{path.name}: {node.name}" for path, node in public if not ast.get_docstring(node)]
 
 
 # Turned red by: an algorithm or variant that has no public function of its name.

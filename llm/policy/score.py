@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 from torch.utils.checkpoint import checkpoint
 
 from llm.policy.cache import Prefix, Slots
@@ -91,6 +90,7 @@ def lower_right(causal: Tensor, before: int) -> Tensor:
     CUDA it is torch's own object, which selects the fastest kernel."""
     T = len(causal)
     if causal.device.type == "cuda" and T > 1:                # `attend` gives one token as several rows
+        from torch.nn.attention.bias import causal_lower_right  # takes 3 s; on a CPU no command needs it
         return causal_lower_right(T, before + T)
     return torch.cat([torch.ones_like(causal[:, :1]).expand(-1, before), causal], 1)[None, None]
 

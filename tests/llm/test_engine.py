@@ -183,6 +183,7 @@ def test_the_second_process_has_the_adapters_themselves(beginner, monkeypatch):
 
 
 # Turned red by: a server that gets the frozen weights without the adapters.
+@pytest.mark.long("draw2")
 @pytest.mark.parametrize("draw", DRAWS)
 def test_adapters_are_merged_for_an_engine(draw, settings, fork_workers):
     result = llm.grpo(**settings(lr=0.05, warmup=0, lora=4, **draw))
