@@ -136,7 +136,7 @@ WRONG = {                                                                 # what
 }
 
 
-# Turns red (tried): cli.py printing the error as it is, of several lines (actions long).
+# Catches (tried): cli.py printing the error as it is, of several lines (actions long).
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, tree, tmp_path, recwarn):
     typed, words = WRONG[case]
@@ -201,7 +201,7 @@ def test_a_missing_extra_is_named_with_its_pip_line(package, extra, env, cli, tr
         assert env not in cli("envs").out.split()
 
 
-# Turned red by: asking for the package that registers an environment of our own as well.
+# Catches: asking for the package that registers an environment of our own as well.
 def test_our_grids_need_no_package(cli, monkeypatch):
     hide("minigrid", monkeypatch)
     assert cli("ppo", "--env", "MiniGrid-DoorKey-8x8", *TINY[2:], "--exp-name", "x").code == 0
@@ -240,7 +240,7 @@ def damaged(path: Path) -> dict[str, bytes]:
     return found
 
 
-# Turned red by: attributes that torch does not write, which make it read uninitialised memory; compressed parts; a
+# Catches: attributes that torch does not write, which make it read uninitialised memory; compressed parts; a
 # checksum that is not compared.
 def test_no_changed_byte_of_a_checkpoint_is_believed(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x", "--hidden", 8).code == 0
@@ -260,7 +260,7 @@ def test_no_changed_byte_of_a_checkpoint_is_believed(cli, tmp_path):
     assert refused > 300
 
 
-# Turns red (each tried): checkpoint.py with weights_only=False (exploded.txt appears), not comparing the checksums, or
+# Catches (each tried): checkpoint.py with weights_only=False (exploded.txt appears), not comparing the checksums, or
 # not keeping torch's warning to itself; api.py not comparing the algorithms.
 def test_a_damaged_or_dangerous_checkpoint_is_refused_and_runs_no_code(cli, tree, tmp_path, recwarn):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
@@ -285,7 +285,7 @@ def test_a_damaged_or_dangerous_checkpoint_is_refused_and_runs_no_code(cli, tree
                                     "from its config.json")
 
 
-# Turned red by: an entry that is missed only where it is used, as a KeyError.
+# Catches: an entry that is missed only where it is used, as a KeyError.
 def test_a_checkpoint_that_lacks_an_entry_is_refused(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     (tmp_path / RUN / "result.json").unlink()
@@ -296,7 +296,7 @@ def test_a_checkpoint_that_lacks_an_entry_is_refused(cli, tmp_path):
         check_refused(cli("resume", RUN), "checkpoint")
 
 
-# Turned red by: rows that are cut by their number of bytes alone, in the middle of one.
+# Catches: rows that are cut by their number of bytes alone, in the middle of one.
 @pytest.mark.long
 def test_a_changed_log_is_not_continued(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
@@ -314,7 +314,7 @@ def test_a_changed_log_is_not_continued(cli, tmp_path):
     assert cli("resume", RUN, "--total-steps", 1024).code == 0
 
 
-# Turned red by: settings of config.json that are believed, whatever the run was trained with.
+# Catches: settings of config.json that are believed, whatever the run was trained with.
 def test_a_changed_setting_of_a_run_is_noticed(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     path = tmp_path / RUN / "config.json"
@@ -345,7 +345,7 @@ def test_a_damaged_config_json_is_refused(cli, tmp_path):
     check_refused(cli("eval", RUN), "checkpoint.pt does not")
 
 
-# Turned red by: believing what JSON or a table says, whatever it is.
+# Catches: believing what JSON or a table says, whatever it is.
 def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     for file, content, command, words in (
@@ -389,7 +389,7 @@ def test_help_names_every_command_and_algorithm(words, cli):
     assert max(map(len, done.out.splitlines())) <= 120
 
 
-# Turns red (tried): one field left out of `config_parser`.
+# Catches (tried): one field left out of `config_parser`.
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_help_of_an_algorithm_explains_every_setting(name, cli):
     done = cli(name, "--help")
@@ -432,7 +432,7 @@ def run(*words: object, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run([str(w) for w in words], cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-# Turns red (tried): `import torch` at the top of cli.py; `torch.nn.attention.bias`, which takes three seconds, at the
+# Catches (tried): `import torch` at the top of cli.py; `torch.nn.attention.bias`, which takes three seconds, at the
 # top of score.py.
 def test_help_comes_at_once_and_nothing_is_imported_without_need(tmp_path):
     seconds = []
@@ -477,7 +477,7 @@ def test_from_the_first_command_to_the_last_in_processes_of_their_own(start, tmp
     assert list(tmp_path.rglob("*.svg"))
 
 
-# Turned red by: a module in a folder of runs that is imported, though the folder may come from anybody.
+# Catches: a module in a folder of runs that is imported, though the folder may come from anybody.
 @pytest.mark.parametrize("settings", [{"env": "runs.exp.evil:X-v0"}, {"env": "runs.exp.exp_s1.evil:X-v0"},
                                       {"env": "runs.my exp.evil:X-v0"}])
 def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_path):
@@ -500,7 +500,7 @@ def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_
     assert sorted(tmp_path.rglob("*")) == before
 
 
-# Turned red by: code that a list of rewards names, a path with a space, a setting besides the task and the reward; a
+# Catches: code that a list of rewards names, a path with a space, a setting besides the task and the reward; a
 # stranger's folder of runs as the current folder; a file of the user's own that is refused.
 def test_code_in_a_folder_of_runs_is_found_in_every_setting(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -522,7 +522,7 @@ def test_code_in_a_folder_of_runs_is_found_in_every_setting(tmp_path, monkeypatc
             check_modules(run.with_name(name), {"env": "evil:X-v0"})
 
 
-# Turned red by: a seed or folders of the file that the grid replaces by the defaults; a value of a variable that is not
+# Catches: a seed or folders of the file that the grid replaces by the defaults; a value of a variable that is not
 # set.
 def test_a_grid_heeds_its_file_and_refuses_what_is_empty(cli, tmp_path):
     (tmp_path / "mine.toml").write_text('seed = 7\nlog_dir = "big"\ntotal_steps = 32\nrollout_steps = 8\nnum_envs = 2\n'
@@ -534,7 +534,7 @@ def test_a_grid_heeds_its_file_and_refuses_what_is_empty(cli, tmp_path):
         assert done.code == 2 and f"{words[2]} is empty; give it a value, or leave it out" in done.err
 
 
-# Turned red by: only the last of two lists.
+# Catches: only the last of two lists.
 def test_a_list_is_given_once(cli):
     done = cli("bench", "suite", "classic", "--seeds", 1, 2, "--seeds", 3)
     assert done.code == 2 and "--seeds is given twice; give all values after one --seeds" in done.err

@@ -99,7 +99,7 @@ def test_every_public_function_has_a_docstring():
     assert not [f.where for f in public_functions() if not f.own]
 
 
-# Turned red by: a docstring that begins with a subordinate clause.
+# Catches: a docstring that begins with a subordinate clause.
 def test_a_docstring_begins_with_a_verb_or_a_noun():
     texts = {path: path.read_text(encoding="utf-8") for path in FILES}
     begun = re.compile(r'"""(What|How|Where|When|So|Of|That)\b.*')

@@ -61,7 +61,7 @@ def run(house: Path, *words: object) -> str:
     return done.stdout
 
 
-# Turned red by: a list of algorithms, variants, methods, tasks or environments anywhere in the product.
+# Catches: a list of algorithms, variants, methods, tasks or environments anywhere in the product.
 @pytest.mark.long
 def test_the_command_line_and_the_packages_find_them(house):
     said = run(house, "-c", """
@@ -84,7 +84,7 @@ print(llm.my_method("my-task:length=3", total_steps=1, prompts=2, samples=2, hel
         assert expected in said, expected
 
 
-# Turned red by: a list of algorithms or methods in the tests or the documentation; a rule of the house that names one.
+# Catches: a list of algorithms or methods in the tests or the documentation; a rule of the house that names one.
 @pytest.mark.long
 def test_the_tests_and_the_documentation_find_them(house):
     passed = run(house, "-m", "pytest", "-q", "-n", "0", "-p", "no:randomly", "tests/algos/test_suite.py",

@@ -111,14 +111,14 @@ def names_in(module: str) -> set[str]:
     return found
 
 
-# Turned red by: a name that a module no longer has, imported in a function that no test calls.
+# Catches: a name that a module no longer has, imported in a function that no test calls.
 def test_every_imported_name_exists():
     named = [(path, module, name, names_in(file_of(module))) for path in FILES for module, name in ours(path) if name]
     assert not [f"{path}: {module} has no {name}" for path, module, name, defined in named
                 if "__getattr__" not in defined and name not in defined]
 
 
-# Turned red by: `import spinup.runs.run` in core or envs, inside of a function too; `from spinup import envs` likewise;
+# Catches: `import spinup.runs.run` in core or envs, inside of a function too; `from spinup import envs` likewise;
 # anything of `llm` in spinup, its command line aside.
 def test_arrows_point_one_way():
     arrows = [(module_of(path), module) for path in FILES for module, _ in ours(path)]
@@ -128,7 +128,7 @@ def test_arrows_point_one_way():
                 or module != "spinup" and part(module) not in ARROWS[part(me)]]
 
 
-# Turned red by: an import in a function, back to a file that imports this one, at once or by way of others.
+# Catches: an import in a function, back to a file that imports this one, at once or by way of others.
 def test_no_imports_run_in_circles():
     graph = {module_of(path): {file_of(module) for module, _ in ours(path)} - {module_of(path)} for path in FILES}
     done: set[str] = set()
@@ -144,7 +144,7 @@ def test_no_imports_run_in_circles():
         follow(module, [])
 
 
-# Turned red by: gymnasium, or anything of files and command lines, in core.
+# Catches: gymnasium, or anything of files and command lines, in core.
 def test_core_knows_no_environment_file_or_command_line():
     used = {(path, module.split(".")[0]) for path in CORE for module, _ in imports(path)}
     foreign = {"gymnasium", "os", "sys", "io", "pathlib", "argparse", "json", "csv", "rich"}
@@ -152,7 +152,7 @@ def test_core_knows_no_environment_file_or_command_line():
     assert not {(path, call) for path in CORE for call, _ in calls(path) if call in ("open", "print", "input")}
 
 
-# Turned red by: an algorithm, or a list of them, named where a new one would then have to be added.
+# Catches: an algorithm, or a list of them, named where a new one would then have to be added.
 def test_only_benchmarks_know_algorithms_by_name():
     methods = {method for family in FAMILIES for method in algorithms(family)}
     for path in FILES:
@@ -164,7 +164,7 @@ def test_only_benchmarks_know_algorithms_by_name():
         assert len(words & methods - own) <= 1, f"{me} knows {sorted(words & methods)}"
 
 
-# Turned red by: `from spinup.algos.vpg import Config`, or train, or a class, in ppo.py or grpo.py; a function of an
+# Catches: `from spinup.algos.vpg import Config`, or train, or a class, in ppo.py or grpo.py; a function of an
 # algorithm that the TOML file does not name as its parent, nor one of these as theirs.
 @each_algorithm
 def test_an_algorithm_takes_only_pure_functions_of_its_ancestors(algorithm):
@@ -176,7 +176,7 @@ def test_an_algorithm_takes_only_pure_functions_of_its_ancestors(algorithm):
             assert is_function and name not in ("train", "make_policy"), f"{algorithm.name} imports {module}.{name}"
 
 
-# Turned red by: a section missing or in another place, code under `__main__` or at import time; a name of a file that
+# Catches: a section missing or in another place, code under `__main__` or at import time; a name of a file that
 # has moved in what it differs from; a preset for a setting that is none.
 @each_algorithm
 def test_an_algorithms_file_reads_from_top_to_bottom(algorithm: Algorithm):
@@ -201,7 +201,7 @@ def test_files_and_lines_have_a_limit():
         assert len(lines) <= LONGEST, f"{name} has {len(lines)} lines"
 
 
-# Turned red by: each of the calls below. A user's file is data: it is parsed, never run.
+# Catches: each of the calls below. A user's file is data: it is parsed, never run.
 def test_nothing_of_a_users_file_is_run():
     for path in FILES:
         for call, keywords in calls(path):
@@ -221,7 +221,7 @@ def test_core_is_documented():
     assert not [f"{path.name}: {node.name}" for path, node in public if not ast.get_docstring(node)]
 
 
-# Turned red by: an algorithm or variant that has no public function of its name.
+# Catches: an algorithm or variant that has no public function of its name.
 def test_every_algorithm_is_public():
     for package, family in ((spinup, ""), (llm, "llm")):
         assert {*algorithms(family), "load"} <= {*package.__all__} <= {*dir(package)}
@@ -229,7 +229,7 @@ def test_every_algorithm_is_public():
             assert getattr(package, name).__name__ == name
 
 
-# Turned red by: a variant or a renamed setting that the Config does not have; a table in a TOML file that nobody reads.
+# Catches: a variant or a renamed setting that the Config does not have; a table in a TOML file that nobody reads.
 @each_algorithm
 def test_what_the_toml_file_says_is_known(algorithm):
     known = {"order", "parent", "family", "actions", "observations", "rewards", "metrics", "variants", "renamed",

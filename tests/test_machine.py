@@ -13,7 +13,7 @@ from spinup.errors import UserError
 from spinup.machine import check_same_device, cores, free_memory
 
 
-# Turned red by: a container whose limit is not looked at, or whose use is not; a cache of files that counts as used.
+# Catches: a container whose limit is not looked at, or whose use is not; a cache of files that counts as used.
 def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
@@ -25,7 +25,7 @@ def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
         assert free_memory() == free
 
 
-# Turned red by: limits that only the root of the groups may have, as in a container; the smaller of two not taken.
+# Catches: limits that only the root of the groups may have, as in a container; the smaller of two not taken.
 def test_limits_of_a_job_are_those_of_all_its_groups(monkeypatch, tmp_path):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10_000))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
@@ -40,7 +40,7 @@ def test_limits_of_a_job_are_those_of_all_its_groups(monkeypatch, tmp_path):
     assert (free_memory(), cores()) == (800, 2)
 
 
-# Turned red by: the cores of the machine, where a process was given fewer: its threads would wait for each other.
+# Catches: the cores of the machine, where a process was given fewer: its threads would wait for each other.
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="there a process has all cores")
 def test_cores_are_those_of_this_process():
     all_of_them = os.sched_getaffinity(0)
@@ -52,7 +52,7 @@ def test_cores_are_those_of_this_process():
     assert cores() == len(all_of_them)
 
 
-# Torch's library of threads itself says what it has read. Turned red by: a variable that is set after torch is loaded.
+# Torch's library of threads itself says what it has read. Catches: a variable that is set after torch is loaded.
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has another library of threads")
 def test_threads_of_torch_soon_fall_asleep():
@@ -62,7 +62,7 @@ def test_threads_of_torch_soon_fall_asleep():
     assert re.search(r"GOMP_SPINCOUNT = '3000'", told), told
 
 
-# Turned red by: random numbers of a GPU given to a CPU, which ended a resumed run with a false message.
+# Catches: random numbers of a GPU given to a CPU, which ended a resumed run with a false message.
 def test_a_run_resumes_on_the_kind_of_device_that_it_began_on():
     check_same_device("cpu", "cpu")
     with pytest.raises(UserError, match="began on cuda, .* resume it on cuda$"):

@@ -23,7 +23,7 @@ assert cli.run("rl2 --env Bandits-5x10-v0 --preset none --episodes 10 --num-envs
 """
 
 
-# Turned red by: a package of the list that is imported where a small language model or a bandit does not need it.
+# Catches: a package of the list that is imported where a small language model or a bandit does not need it.
 @pytest.mark.long
 def test_language_models_and_bandits_train_with_four_small_packages(tmp_path):
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True)
@@ -32,7 +32,7 @@ def test_language_models_and_bandits_train_with_four_small_packages(tmp_path):
     assert done.stderr.count("curve.png; type: pip install matplotlib") == 3
 
 
-# Turned red by: gymnasium and the others imported by `import llm`, its sampler, or the help.
+# Catches: gymnasium and the others imported by `import llm`, its sampler, or the help.
 @pytest.mark.long
 def test_the_model_and_the_sampler_need_torch_alone():
     program = (f"import sys; sys.modules.update(dict.fromkeys({ABSENT + PURE!r})); import llm, spinup, "
@@ -40,7 +40,7 @@ def test_the_model_and_the_sampler_need_torch_alone():
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
 
 
-# Turned red by: a run that has made its folder before it finds out.
+# Catches: a run that has made its folder before it finds out.
 def test_a_log_whose_package_is_missing_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(log, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="type: pip install tensorboard, or add --no-tensorboard"):

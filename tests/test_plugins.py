@@ -32,7 +32,7 @@ def outside(monkeypatch, tmp_path):
         del sys.modules[name]
 
 
-# Turned red by: a command that knows the algorithms of this library only; a name that is cut at its first dot.
+# Catches: a command that knows the algorithms of this library only; a name that is cut at its first dot.
 @pytest.mark.long
 def test_a_module_by_its_dotted_name_in_every_command(cli, outside):
     run = Path("runs", "outside.my_a2c_CartPole-v1_1")
@@ -50,7 +50,7 @@ def test_a_module_by_its_dotted_name_in_every_command(cli, outside):
     assert spinup.load(run).act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
 
 
-# Turned red by: settings of a variant or a preset that are read from our own folder alone.
+# Catches: settings of a variant or a preset that are read from our own folder alone.
 def test_its_toml_file_has_variants_and_presets(cli, outside):
     done = cli("outside.my_a2c:my_a2c_without_entropy", *TINY, "--total-steps", "128", "--exp-name", "x")
     config = json.loads(Path("runs/x/x_s1/config.json").read_text())
@@ -71,7 +71,7 @@ def distribution(outside, tmp_path, monkeypatch):
     registry.installed.cache_clear()
 
 
-# Turned red by: entry points that are looked up in one place and not in another.
+# Catches: entry points that are looked up in one place and not in another.
 def test_an_entry_point_makes_it_one_of_the_algorithms(cli, distribution, tmp_path):
     result = spinup.my_a2c("CartPole-v1", total_steps=128, num_envs=2, hidden=(8,), threads=1, quiet=True,
                            log_dir=str(tmp_path / "runs"))
@@ -82,7 +82,7 @@ def test_an_entry_point_makes_it_one_of_the_algorithms(cli, distribution, tmp_pa
     assert "Did you mean 'my_a2c'?" in cli("my_a2x").err
 
 
-# Turned red by: an import of the module that config.json names, wherever it is.
+# Catches: an import of the module that config.json names, wherever it is.
 def test_a_module_in_a_folder_of_runs_is_not_imported(cli, tmp_path, monkeypatch):
     folder = tmp_path / "runs" / "x"
     run = folder / "x_s1"
@@ -100,7 +100,7 @@ def test_a_module_in_a_folder_of_runs_is_not_imported(cli, tmp_path, monkeypatch
     assert not (tmp_path / "harm").exists()
 
 
-# Turned red by: `there is no algorithm`, which says neither which module is missing nor how to bring it back.
+# Catches: `there is no algorithm`, which says neither which module is missing nor how to bring it back.
 @pytest.mark.parametrize("name", ["gone.my_a2c", "llm gone.my_method:variant"])
 def test_a_run_whose_module_is_gone_names_it(cli, tmp_path, name):
     run = tmp_path / "runs" / "x" / "x_s1"
@@ -113,14 +113,14 @@ def test_a_run_whose_module_is_gone_names_it(cli, tmp_path, name):
         assert f"but there is no module {module}; install its package, or type this command in the folder" in done.err
 
 
-# Turned red by: a module without Config or train that is taken for an algorithm, or imported to find out.
+# Catches: a module without Config or train that is taken for an algorithm, or imported to find out.
 @pytest.mark.parametrize("name", ["antigravity", "json.tool", "no_such_package.algo", "ppo."])
 def test_another_module_is_no_algorithm(name):
     with pytest.raises(UserError, match="there is no"):
         registry.find(name)
 
 
-# Turned red by: a page that shows another file than the one that is tested.
+# Catches: a page that shows another file than the one that is tested.
 def test_the_documentation_shows_the_tested_example():
     page = (TESTS.parent / "docs" / "using" / "your_algorithm.md").read_text(encoding="utf-8")
     assert EXAMPLE.read_text(encoding="utf-8") in page
@@ -143,7 +143,7 @@ def write(distribution, tmp_path):
     return change
 
 
-# Turned red by: a family that is told by the words typed, and not by the Config.
+# Catches: a family that is told by the words typed, and not by the Config.
 def test_an_algorithm_of_the_other_family_is_refused(cli, outside):
     done = cli("llm", "outside.my_a2c", "--total-steps", "256")
     assert done.code == 2
@@ -154,7 +154,7 @@ def test_an_algorithm_of_the_other_family_is_refused(cli, outside):
     assert not Path("runs").exists()
 
 
-# Turned red by: a search that imports the packages above a module; a fault of one entry point that ends a list of all.
+# Catches: a search that imports the packages above a module; a fault of one entry point that ends a list of all.
 def test_a_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     package = tmp_path / "modules" / "mypk"
     package.mkdir()
@@ -182,7 +182,7 @@ def test_a_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     assert "mean 'b a d'" not in cli("b a d").err
 
 
-# Turned red by: contents of a TOML file that are used as they are.
+# Catches: contents of a TOML file that are used as they are.
 @pytest.mark.parametrize("toml, said", [
     ("[variants.x]\nlrr = 1", "[variants.x] has a key that is not a setting of Config: 'lrr'. Did you mean 'lr'?"),
     ('[presets."CartPole-v1"]\nlrr = 1', '[presets."CartPole-v1"] has a key that is not a setting of Config: \'lrr\''),
@@ -201,7 +201,7 @@ def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
     assert not Path("runs").exists() and cli("algos").code == 0
 
 
-# Turned red by: a module that is used before it is looked at.
+# Catches: a module that is used before it is looked at.
 @pytest.mark.parametrize("old, new, said", [
     ("class Config(BaseConfig):", "class Config:", "Config must be a dataclass derived from spinup.runs.config.Base"),
     ("@dataclass(kw_only=True)\n", "", "Config must be a dataclass; write @dataclass(kw_only=True)"),
@@ -215,7 +215,7 @@ def test_a_wrong_module_is_named_before_anything_is_made(cli, write, old, new, s
     assert done.code == 2 and f"{path}: {said}" in done.err and not Path("runs").exists()
 
 
-# Turned red by: a module that ends the command without a word; a column of the run that a module overwrites; a mean
+# Catches: a module that ends the command without a word; a column of the run that a module overwrites; a mean
 # that is forgotten; a traceback for a policy that is not in the checkpoint.
 @pytest.mark.parametrize("old, new, said", [
     ("@dataclass(kw_only=True)\n", "raise SystemExit(3)\n", "called sys.exit(3) during its import"),
@@ -233,14 +233,14 @@ def test_a_checkpoint_without_a_policy_is_named(cli, write):
     assert "has no part called policy; in the function train of outside.my_a2c" in cli("eval", "runs/x/x_s1").err
 
 
-# Turned red by: a help that needs the comment of each setting.
+# Catches: a help that needs the comment of each setting.
 def test_a_setting_may_have_no_comment(cli, write):
     write(change=("Count = 8 ", "Count = 8\n    other: Count = 9  # "))
     done = cli("outside.my_a2c", "--help")
     assert done.code == 0 and re.search(r"--rollout-steps .*no description", done.out)
 
 
-# Turned red by: columns that are read of installed algorithms alone.
+# Catches: columns that are read of installed algorithms alone.
 def test_metrics_of_a_module_are_shown(cli, write):
     write('[metrics]\nmy_column = "known here alone"')
     assert re.search(r"my_column +known here alone", cli("metrics", "outside.my_a2c").out)
@@ -248,7 +248,7 @@ def test_metrics_of_a_module_are_shown(cli, write):
     assert "ppo has no columns of its own" in cli("metrics", "ppo").err
 
 
-# Turned red by: an answer that does not say what to type.
+# Catches: an answer that does not say what to type.
 def test_a_name_that_is_nearly_right_is_answered(cli, outside):
     for typed in ("outside.my_a2c.py", "outside/my_a2c.py"):
         assert f"instead of {typed} type outside.my_a2c\n" in cli(typed).err

@@ -42,7 +42,7 @@ REFUSED = [                                                               # what
     ("ppo|--env=ALE/Pong-v5|--frame-skip=1e9", "--frame-skip must be from 1 to 1000, not 1000000000")]
 
 
-# Turned red by: an empty word taken for the default; a name with a line break, which breaks every printed command; a
+# Catches: an empty word taken for the default; a name with a line break, which breaks every printed command; a
 # number beyond what torch takes, and more processes or copies than a machine has.
 @pytest.mark.parametrize(("typed", "words"), REFUSED, ids=lambda text: ascii(text)[1:40])
 def test_what_nobody_means_is_refused_and_nothing_is_made(typed, words, cli, tree):
@@ -52,7 +52,7 @@ def test_what_nobody_means_is_refused_and_nothing_is_made(typed, words, cli, tre
     assert words in done.err and len(done.err) < 300
 
 
-# Turned red by: the mark that Windows' editors write before a text; a traceback for brackets without end.
+# Catches: the mark that Windows' editors write before a text; a traceback for brackets without end.
 def test_a_file_of_settings_with_a_mark_is_read_and_one_of_brackets_is_refused(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_bytes(b"\xef\xbb\xbflr = 0.5\n")
@@ -73,7 +73,7 @@ def test_a_file_of_published_curves_without_numbers(text, tmp_path):
         read_published(tmp_path / "others.csv")
 
 
-# Turned red by: a traceback of numpy's, or of torch's, for an array that no machine has room for.
+# Catches: a traceback of numpy's, or of torch's, for an array that no machine has room for.
 @pytest.mark.parametrize("error", [MemoryError("Unable to allocate 7.28 TiB"), MemoryError(), RuntimeError(
     "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried\nto allocate")])
 def test_too_little_memory_is_a_sentence(error, cli, monkeypatch):
@@ -86,7 +86,7 @@ def test_too_little_memory_is_a_sentence(error, cli, monkeypatch):
         cli("ppo", "--quiet")
 
 
-# Turned red by: a checkpoint that is too large called damaged.
+# Catches: a checkpoint that is too large called damaged.
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
 def test_a_checkpoint_beyond_the_memory_is_not_called_damaged(error, tmp_path, monkeypatch):
     save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "ppo"})

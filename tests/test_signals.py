@@ -40,7 +40,7 @@ TINY = ["--preset", "none", "--num-envs", "2", "--rollout-steps", "32", "--minib
         "--threads", "1"]
 
 
-# Turned red by: a signal without a handler; a handler whose words wait for the end of the update; an exit code of 130.
+# Catches: a signal without a handler; a handler whose words wait for the end of the update; an exit code of 130.
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path, start, wait_for, name, code):
     (tmp_path / "slow_of_a_test.py").write_text(SLOW)
@@ -57,7 +57,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, start, wait_for, name, c
     assert (tmp_path / "runs/x/x_s1/checkpoint.pt").exists()
 
 
-# Turned red by: a run under `nohup` that ends with its terminal.
+# Catches: a run under `nohup` that ends with its terminal.
 def test_a_signal_that_nohup_ignores_is_ignored():
     from spinup.signals import Interruption
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -72,7 +72,7 @@ def test_a_signal_that_nohup_ignores_is_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-# Turned red by: words that come from the handler alone, which runs when the main thread is free again.
+# Catches: words that come from the handler alone, which runs when the main thread is free again.
 @pytest.mark.long
 def test_ctrl_c_is_answered_while_the_main_thread_is_busy(tmp_path):
     # `pow` of large numbers keeps the interpreter in C, and gives no other thread a chance: zlib does.
@@ -96,7 +96,7 @@ with Interruption(lambda words: say("told")):
     assert float(lines["told"]) < float(lines["done"]) - 0.05, done.stdout + done.stderr
 
 
-# Turned red by: a second signal that waits like the first.
+# Catches: a second signal that waits like the first.
 @pytest.mark.parametrize(("later", "second"), [(0, signal.SIGTERM), (2, signal.SIGINT)])
 def test_a_second_signal_stops_at_once(later, second):
     from spinup.signals import Interruption
@@ -107,7 +107,7 @@ def test_a_second_signal_stops_at_once(later, second):
         signal.raise_signal(second)
 
 
-# Turned red by: an advised command that is refused, because the run exists.
+# Catches: an advised command that is refused, because the run exists.
 def test_a_run_that_stops_at_once_says_how_to_go_on(cli, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
@@ -117,7 +117,7 @@ def test_a_run_that_stops_at_once_says_how_to_go_on(cli, monkeypatch):
     assert done.code > 128 and done.err == 'interrupted; to resume, type: spinup resume "runs/x y/x y_s1"\n'
 
 
-# Turned red by: an error of a device or of a file that the user's environment or reward opens, told as a full disk.
+# Catches: an error of a device or of a file that the user's environment or reward opens, told as a full disk.
 def test_an_error_of_the_users_code_is_not_that_of_a_full_disk():
     def raised(error, cause, suppressed=False):
         try:
@@ -137,7 +137,7 @@ def test_an_error_of_the_users_code_is_not_that_of_a_full_disk():
     assert raised(RuntimeError("other"), device, suppressed=True) is None
 
 
-# Turned red by: a lock, or processes, that a failed start leaves behind, so that a notebook cannot try again.
+# Catches: a lock, or processes, that a failed start leaves behind, so that a notebook cannot try again.
 def test_a_start_that_fails_releases_the_folder(cli, monkeypatch):
     def offline(*_, **__):
         raise ConnectionError("no network")
@@ -153,7 +153,7 @@ def test_a_start_that_fails_releases_the_folder(cli, monkeypatch):
     assert cli("resume", "runs/x/x_s1").code == 0
 
 
-# Turned red by: a shutdown that a run takes for two signals, because its grid passes SIGTERM on as Ctrl-C.
+# Catches: a shutdown that a run takes for two signals, because its grid passes SIGTERM on as Ctrl-C.
 def test_another_signal_at_the_same_time_is_no_second_one():
     from spinup.signals import Interruption
     with Interruption(lambda words: None) as interruption:
@@ -182,7 +182,7 @@ worker.join()
 """
 
 
-# Turned red by: a worker that a shutdown ends before the first process has saved, that heeds Ctrl-C itself, or that
+# Catches: a worker that a shutdown ends before the first process has saved, that heeds Ctrl-C itself, or that
 # outlives the first process.
 def test_a_worker_ends_with_the_first_process_and_not_before():
     first = subprocess.Popen([sys.executable, "-c", WORKER], stdout=subprocess.PIPE, text=True)
@@ -204,7 +204,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 """
 
 
-# Turned red by: an OSError that is not translated; a checkpoint that is replaced by half of one.
+# Catches: an OSError that is not translated; a checkpoint that is replaced by half of one.
 @pytest.mark.long("words1")
 @pytest.mark.parametrize("words", [                                       # a large checkpoint, and a replay that grows
     ["ppo", *TINY, "--hidden", "64,64"],
@@ -231,7 +231,7 @@ def test_an_output_on_a_full_disk(tmp_path, words, code):
     assert ("finished" in "".join(p.read_text() for p in tmp_path.glob("runs/*/*/result.json"))) == (code == 0)
 
 
-# Turned red by: a broken pipe, or no output at all, that ends a training.
+# Catches: a broken pipe, or no output at all, that ends a training.
 @pytest.mark.long
 def test_a_training_goes_on_without_its_output(tmp_path, start):
     words = ["ppo", *TINY, "--total-steps", "256", "--exp-name"]

@@ -156,7 +156,7 @@ def on_policy(model: Any, step: SimpleNamespace, deviation: float, ours: dict[in
 
 
 # Two factors differ. Their deviation of the advantages is the sample's, ours the population's. Our error of a value is
-# half of the square, as in the paper. After the first step the ratios differ from 1, and the clip acts. Turned red by:
+# half of the square, as in the paper. After the first step the ratios differ from 1, and the clip acts. Catches:
 # another clip of ratios; another sign or weight of the entropy bonus; the sum as the loss.
 @each_environment
 def test_ppo(env, update):
@@ -171,7 +171,7 @@ def test_ppo(env, update):
 
 
 # A2C makes one step for policy and value function together, so only the first of our ten of the value function has the
-# same weights. Turned red by: as of PPO's.
+# same weights. Catches: as of PPO's.
 @each_environment
 def test_vpg_beside_a2c(env, update):
     policy_step, value_step, *_ = update(vpg, env, entropy_coef=0.02)
@@ -183,7 +183,7 @@ def test_vpg_beside_a2c(env, update):
     on_policy(model, policy_step, deviation, ours, obs, act, zeros, zeros, adv, ret)
 
 
-# Turned red by: another loss than Huber's, or another width of it; the bootstrap of a step that the task has ended; the
+# Catches: another loss than Huber's, or another width of it; the bootstrap of a step that the task has ended; the
 # maximum of the online network.
 def test_dqn(watch):
     seen = watch("dqn", Discrete(3), gamma=0.9, double=False)
@@ -195,7 +195,7 @@ def test_dqn(watch):
         same(step.gradient, gradient(model, model.q_net))
 
 
-# Turned red by: the mean over critics instead of their sum; noise that is not clipped; a target of one critic; an actor
+# Catches: the mean over critics instead of their sum; noise that is not clipped; a target of one critic; an actor
 # that climbs the second one.
 @pytest.mark.parametrize(("name", "critics", "settings"), [
     ("ddpg", 1, {}), ("td3", 2, {"target_noise": 0.4, "noise_clip": 0.3})])
@@ -214,7 +214,7 @@ def test_ddpg_and_td3(name, critics, settings, watch, monkeypatch):
         same(step.gradient, gradient(model, model.critic if step.part == "q" else model.actor))
 
 
-# Turned red by: the entropy left out of the target, or with the new temperature; another target entropy; log_std with
+# Catches: the entropy left out of the target, or with the new temperature; another target entropy; log_std with
 # other limits; the density of the action before tanh.
 def test_sac(watch, monkeypatch):
     seen = watch("sac", ACTIONS, gamma=0.9, alpha=0.5)
@@ -244,7 +244,7 @@ def test_sac(watch, monkeypatch):
             same(step.gradient, torch.cat([theirs, model.taken[model.log_ent_coef]]))
 
 
-# SB3's clipped value loss has another form, so this one is worked out here. Turned red by: `old` that is the target or
+# SB3's clipped value loss has another form, so this one is worked out here. Catches: `old` that is the target or
 # the new value; a clip that is not passed on; the smaller of the two errors.
 def test_the_clipped_value_loss_of_ppo(update):
     steps = update(ppo, "CartPole-v1", epochs=3, minibatches=2, lr=0.03, clip_value=0.05, value_coef=0.8,
@@ -265,7 +265,7 @@ def test_the_clipped_value_loss_of_ppo(update):
     assert moved > 20
 
 
-# Turned red by: one of the two value functions left out, or trained on the other's returns; the other sign of the
+# Catches: one of the two value functions left out, or trained on the other's returns; the other sign of the
 # entropy bonus; advantages that are not normalised.
 def test_the_loss_of_curiosity(update):
     step, = (s for s in update(curiosity, "CartPole-v1", epochs=1, minibatches=1, entropy_coef=0.3, value_coef=0.8,
@@ -283,7 +283,7 @@ def test_the_loss_of_curiosity(update):
         torch.testing.assert_close(step.gradients[i], x, rtol=1e-3, atol=1e-6)
 
 
-# Turned red by: the other sign of the entropy bonus; a value loss without its coefficient; advantages not normalised.
+# Catches: the other sign of the entropy bonus; a value loss without its coefficient; advantages not normalised.
 def test_the_loss_of_self_play(update):
     step, = update(self_play, "TicTacToe-v0", epochs=1, minibatches=1, entropy_coef=0.3, value_coef=0.8)
     obs, act, logp_old, adv, target, coef = step.batch

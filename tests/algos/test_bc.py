@@ -18,7 +18,7 @@ SUITE = {
     "draws": False}
 
 
-# Turned red by: probabilities for log-probabilities; another standard deviation than 1, or a constant left out.
+# Catches: probabilities for log-probabilities; another standard deviation than 1, or a constant left out.
 def test_likelihoods_worked_by_hand():
     logits = torch.tensor([[0.0, math.log(3)], [1.0, 1.0]])
     got = log_likelihood(Deterministic(Categorical((2,))), logits, torch.tensor([1, 0]))
@@ -29,7 +29,7 @@ def test_likelihoods_worked_by_hand():
 
 
 # Of one observation with the actions 0, 0, 1: the policy that makes them most likely has the shares 2/3 and 1/3; with
-# the actions 0, 0, 1 as real numbers it has the mean 1/3. Turned red by: a loss that is led elsewhere.
+# the actions 0, 0, 1 as real numbers it has the mean 1/3. Catches: a loss that is led elsewhere.
 def test_the_loss_is_smallest_at_the_datasets_own_frequencies():
     for dist, act, least in ((Categorical((2,)), torch.tensor([0, 0, 1]), [math.log(2), 0.0]),
                              (DiagGaussian([-1], [1]), torch.tensor([[0.0], [0.0], [1.0]]), [1 / 3])):
@@ -38,7 +38,7 @@ def test_the_loss_is_smallest_at_the_datasets_own_frequencies():
         assert torch.autograd.grad(loss, output)[0].sum(0).abs().max() < 1e-7
 
 
-# Turned red by: rewards or another weight in the loss; actions in the environment's units; observations as they are.
+# Catches: rewards or another weight in the loss; actions in the environment's units; observations as they are.
 def test_every_update_is_the_one_worked_out_by_hand(learn, same_step, monkeypatch):
     seen = []
 

@@ -16,7 +16,7 @@ def settings(monkeypatch, tmp_path):
     return {"compile": True, "preset": "none", "tensorboard": False, "log_dir": str(tmp_path), "hidden": (8, 8)}
 
 
-# Turned red by: the weights as they were when the optimiser was made.
+# Catches: the weights as they were when the optimiser was made.
 @pytest.mark.long
 def test_parameter_noise_perturbs_what_was_learned(settings, monkeypatch):
     put, seen = NumpyMLPs.put, []
@@ -26,7 +26,7 @@ def test_parameter_noise_perturbs_what_was_learned(settings, monkeypatch):
     assert abs(seen[-1] - seen[0]).max() > 0.01 and abs(seen[-1] - learned).max() < abs(seen[-1] - seen[0]).max()
 
 
-# Turned red by: a temperature among what is optimised, that no loss depends on.
+# Catches: a temperature among what is optimised, that no loss depends on.
 @pytest.mark.long
 def test_sac_may_keep_its_temperature(settings, capsys):
     result = sac("Pendulum-v1", total_steps=600, learning_starts=400, batch_size=32, learn_alpha=False, **settings)

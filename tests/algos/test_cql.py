@@ -14,7 +14,7 @@ SUITE = {
     "draws": False}
 
 
-# Turned red by: the maximum or the mean in place of log sum exp; the value of another action.
+# Catches: the maximum or the mean in place of log sum exp; the value of another action.
 def test_the_penalty_worked_by_hand():
     q = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [100.0, 0.0]])
     got = conservative_penalty(q, torch.tensor([0, 1, 0]))
@@ -24,7 +24,7 @@ def test_the_penalty_worked_by_hand():
 
 
 # One state, two actions that end the episode, the first in 3 of 4 transitions, reward 1 for both. The loss has its
-# minimum where alpha (softmax(Q)_a - share_a) + share_a (Q_a - 1) = 0 for both actions. Turned red by: a penalty of the
+# minimum where alpha (softmax(Q)_a - share_a) + share_a (Q_a - 1) = 0 for both actions. Catches: a penalty of the
 # wrong sign, which makes the rare action look better.
 def test_rare_actions_get_lower_values():
     act, q = torch.tensor([0, 0, 0, 1]), torch.zeros(2, requires_grad=True)
@@ -44,7 +44,7 @@ def test_rare_actions_get_lower_values():
     assert q[1] < q[0] - 0.3 and q[1] < 1
 
 
-# Turned red by: the penalty left out or weighted wrongly; the target of plain DQN, or a value after a termination;
+# Catches: the penalty left out or weighted wrongly; the target of plain DQN, or a value after a termination;
 # target networks that are never updated.
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
 def test_every_update_is_the_one_worked_out_by_hand(alpha, learn, same_step):

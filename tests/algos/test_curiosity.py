@@ -32,7 +32,7 @@ def learned(surprise: Surprise, batch, steps: int, lr: float = 3e-3) -> Surprise
     return surprise
 
 
-# Turned red by: a predictor that learns the target along; a target that learns; the features of s predicted, not of s'.
+# Catches: a predictor that learns the target along; a target that learns; the features of s predicted, not of s'.
 @pytest.mark.long("inverse")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_seen_often_surprises_less(kind):
@@ -51,7 +51,7 @@ def test_what_was_seen_often_surprises_less(kind):
         assert all(torch.equal(a, b) for a, b in zip(fixed, surprise.features.parameters(), strict=True))
 
 
-# Turned red by: images that are divided by 255 after they were normalised; a target network that learns; pixels, which
+# Catches: images that are divided by 255 after they were normalised; a target network that learns; pixels, which
 # no network here can predict.
 @pytest.mark.long("inverse")
 @pytest.mark.parametrize("kind", ["rnd", "inverse", "random"])
@@ -78,7 +78,7 @@ def test_pixels_of_images_are_not_predicted(tmp_path):
         curiosity.make_policy(curiosity.Config(bonus="pixels"), Box(0, 255, (36, 36, 1), np.uint8), Discrete(2))
 
 
-# Turned red by: features that the forward error reaches, which would make them all alike; no inverse model.
+# Catches: features that the forward error reaches, which would make them all alike; no inverse model.
 def test_icm_features_are_learned_to_tell_actions_alone():
     torch.manual_seed(0)
     surprise = Surprise("inverse", (6,), 3, 8, (16,))
@@ -90,7 +90,7 @@ def test_icm_features_are_learned_to_tell_actions_alone():
     assert all(p.grad.abs().sum() > 0 for p in surprise.features.parameters())
 
 
-# Turned red by: nothing that keeps what the agent cannot influence out of the features.
+# Catches: nothing that keeps what the agent cannot influence out of the features.
 @pytest.mark.long
 def test_a_noisy_part_of_the_world_bores_icm_and_holds_the_prediction_of_pixels():
     def batch(n: int = 256):
@@ -143,7 +143,7 @@ def train(tmp_path, env=Two, **settings):
     return curiosity.train(Config(env=env, log_dir=tmp_path.as_posix(), **{**SETTINGS, "total_steps": 256, **settings}))
 
 
-# Turned red by: a bonus that ends with the episode; the last observation of an episode shown to the bonus' value, or
+# Catches: a bonus that ends with the episode; the last observation of an episode shown to the bonus' value, or
 # the first of the next to the reward's; bonuses that may be negative.
 def test_rewards_end_with_the_episode_and_bonuses_never(tmp_path, monkeypatch):
     calls, gae, kept, make_policy = [], curiosity.gae, [], curiosity.make_policy
@@ -169,7 +169,7 @@ def test_rewards_end_with_the_episode_and_bonuses_never(tmp_path, monkeypatch):
         assert bool((i > 0).all())
 
 
-# Turned red by: a reward that gets into the advantages, the networks or the norm of the gradient although it has no
+# Catches: a reward that gets into the advantages, the networks or the norm of the gradient although it has no
 # weight.
 def test_with_no_weight_rewards_change_nothing(tmp_path):
     class Rich(Two):
@@ -182,7 +182,7 @@ def test_with_no_weight_rewards_change_nothing(tmp_path):
     assert not torch.equal(one, torch.cat([p.flatten() for p in three.policy.module.pi.parameters()]))
 
 
-# Turned red by: the bonus' networks, or the scales of what they see and pay, not in the checkpoint.
+# Catches: the bonus' networks, or the scales of what they see and pay, not in the checkpoint.
 @pytest.mark.long("rnd")
 @pytest.mark.parametrize("kind", ["rnd", "inverse"])
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, few_rows, killed, cli, curve, tmp_path):
@@ -194,7 +194,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, few_rows, killed,
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 
-# Turned red by: a bonus of the restart after an episode's end; arguments of the predictor exchanged; a predictor that
+# Catches: a bonus of the restart after an episode's end; arguments of the predictor exchanged; a predictor that
 # learns from other transitions, or from all of a batch.
 def test_the_predictor_learns_the_transitions_that_are_rewarded(tmp_path, monkeypatch):
     rollouts, asked, collect, error = [], [], curiosity.collect, Surprise.error

@@ -22,7 +22,7 @@ BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 each = pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
 
 
-# Turned red by: no check; targets that differ by critic; a half.
+# Catches: no check; targets that differ by critic; a half.
 def test_squared_error_by_hand_and_of_no_other_shapes():
     q, y = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]), torch.tensor([1.0, 0.0, -1.0])
     assert squared_error(q, y).tolist() == [[0.0, 4.0, 16.0], [1.0, 0.0, 4.0]]
@@ -33,12 +33,12 @@ def test_squared_error_by_hand_and_of_no_other_shapes():
         squared_error(q[0][:, None], y)
 
 
-# Turned red by: the sign; the mean of several critics.
+# Catches: the sign; the mean of several critics.
 def test_the_policy_loss_is_minus_the_first_critic():
     assert deterministic_policy_loss(torch.tensor([[1.0, -2.0], [9.0, 9.0]])).tolist() == [-1.0, 2.0]
 
 
-# Turned red by: outputs that tanh has already bounded; a sum over actions.
+# Catches: outputs that tanh has already bounded; a sum over actions.
 def test_saturation_leads_back_from_where_tanh_has_no_slope():
     assert saturation(torch.tensor([[3.0, -1.0], [0.0, 0.0]])).tolist() == [5.0, 0.0]
     output = torch.full((1, 2), 20.0, requires_grad=True)
@@ -46,7 +46,7 @@ def test_saturation_leads_back_from_where_tanh_has_no_slope():
     assert torch.autograd.grad(saturation(output).mean(), output)[0].tolist() == [[20.0, 20.0]]
 
 
-# Every gradient step of a training, one transition at a time. Turned red by: the other network's action or value in the
+# Every gradient step of a training, one transition at a time. Catches: the other network's action or value in the
 # target; gamma left out; the sum for the mean; an actor that climbs down, or climbs the target.
 def test_every_update_is_the_one_worked_out_by_hand(watch):
     seen = watch("ddpg", BOUNDS, gamma=0.9, num_envs=2, saturation_coef=0.01)
@@ -73,7 +73,7 @@ def flat(net: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in net.parameters()])
 
 
-# Turned red by: an action stored in other units than the critics see it in, or not the one that was done; the first
+# Catches: an action stored in other units than the critics see it in, or not the one that was done; the first
 # observation of the next episode for the last of this one; `ended` for `terminated`.
 @each
 @pytest.mark.parametrize("num_envs", [1, 2])
@@ -89,7 +89,7 @@ def test_what_is_learned_from_is_what_happened(name, num_envs, watch):
     assert endings == {(True, True), (False, True), (False, False)}
 
 
-# Turned red by: gradients of the actor's loss that reach the critics, or of theirs that reach the actor; an optimiser
+# Catches: gradients of the actor's loss that reach the critics, or of theirs that reach the actor; an optimiser
 # of both; a step size that is not the one set.
 @each
 def test_actor_and_critics_leave_each_other_alone(name, watch):
@@ -104,7 +104,7 @@ def test_actor_and_critics_leave_each_other_alone(name, watch):
         assert change[part][0] == pytest.approx(0.01, rel=1e-2)           # Adam's first step is lr where it can be
 
 
-# Turned red by: tau on the wrong one of the two; targets that move before the critics do, not with the actor, or not at
+# Catches: tau on the wrong one of the two; targets that move before the critics do, not with the actor, or not at
 # all.
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "sac_discrete", "param_noise"])
 def test_targets_go_the_share_tau_of_the_way(name, watch):
@@ -118,7 +118,7 @@ def test_targets_go_the_share_tau_of_the_way(name, watch):
         assert tau == 0 or (flat(after.target) - flat(step.target)).abs().max() > 1e-3
 
 
-# Turned red by: bounds of the first dimension for all; actions clipped where they should be rescaled, or not clipped at
+# Catches: bounds of the first dimension for all; actions clipped where they should be rescaled, or not clipped at
 # all; noise in other units; first actions that are the policy's. Random ones fill the box, whatever the network, and
 # noise of three times its size reaches its faces.
 @pytest.mark.long("sac")
@@ -140,7 +140,7 @@ def test_actions_fill_the_bounds_of_each_dimension_and_never_leave_them(name, wa
         assert BOUNDS.contains(seen.result.policy.act(np.array(obs, np.float32)))
 
 
-# Turned red by: a gradient step for each step of all copies; a ratio rounded at each update, by which .3 is 0;
+# Catches: a gradient step for each step of all copies; a ratio rounded at each update, by which .3 is 0;
 # the `len` of a replay, which short episodes keep below its size, as the sign that there is enough to learn from.
 @pytest.mark.long("2-10-2-sac")
 @each
@@ -169,7 +169,7 @@ class Aim(gymnasium.Env):
         return self.np_random.uniform(-1, 1, 1).astype(np.float32)
 
 
-# Turned red by: a critic that bootstraps beyond the end (it would value all by 1 / (1 - gamma) as much); nearly
+# Catches: a critic that bootstraps beyond the end (it would value all by 1 / (1 - gamma) as much); nearly
 # anything else.
 @pytest.mark.long("sac", "td3")
 @each
@@ -199,7 +199,7 @@ def test_actions_that_cannot_be_served_are_refused(name, space, advice, watch, t
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: offline targets that do not move, that are copies, or that move the networks instead.
+# Catches: offline targets that do not move, that are copies, or that move the networks instead.
 @pytest.mark.parametrize("name, trained", [("iql", lambda policy: policy.q), ("td3_bc", lambda policy: policy)])
 def test_offline_targets_go_the_share_tau_of_the_way(name, trained, learn):
     steps = learn(name, Box(-1, 1, (2,)), tau=0.25)[::3]                  # three gradient steps for each of a target

@@ -25,7 +25,7 @@ SUITE = {
 SMALL = {"context": 4, "layers": 2, "width": 16, "heads": 2, "longest": 6}
 
 
-# Turned red by: advice that is refused in turn.
+# Catches: advice that is refused in turn.
 @pytest.mark.parametrize("width, heads, advice", [(66, 4, "--heads 1"), (65, 1, "--width 66 --heads 1")])
 def test_the_advice_about_heads_can_be_followed(width, heads, advice):
     with pytest.raises(UserError, match=f"choose {advice}$"):
@@ -63,7 +63,7 @@ def walked(lengths: list[int], box: bool = False, seed: int = 0) -> Dataset:
     return Dataset(obs, actions, rng.standard_normal(n).astype(np.float32), obs, ends, np.zeros(n, bool))
 
 
-# Turned red by: a sum that crosses the end of an episode, leaves out the step's own reward, or begins with the past.
+# Catches: a sum that crosses the end of an episode, leaves out the step's own reward, or begins with the past.
 def test_returns_to_go_are_the_sums_to_the_end_of_the_episode():
     data = walked([3, 1, 5])
     got = returns_to_go(data.rewards, data.episodes())
@@ -71,7 +71,7 @@ def test_returns_to_go_are_the_sums_to_the_end_of_the_episode():
     assert got == pytest.approx([data.rewards[i:end].sum(dtype=np.float64) for i, end in enumerate(ends)])
 
 
-# Turned red by: a window with steps of the episode before it, or of another order; times that count in the window;
+# Catches: a window with steps of the episode before it, or of another order; times that count in the window;
 # padding that counts as a step; a step of the data in which no window ends.
 def test_a_window_holds_the_last_steps_of_one_episode():
     data = walked([3, 1, 6])
@@ -103,7 +103,7 @@ def random_window(dist: Categorical | DiagGaussian) -> tuple[DecisionTransformer
     return DecisionTransformer(Config(**SMALL), 2, dist), window
 
 
-# Turned red by: attention to a later token, to the step's own action, or to padding; an input that is not read.
+# Catches: attention to a later token, to the step's own action, or to padding; an input that is not read.
 @pytest.mark.parametrize("dist", [Categorical((2,)), DiagGaussian([0], [2])], ids=["discrete", "box"])
 def test_an_output_depends_on_what_was_seen_before_it_and_on_nothing_else(dist):
     policy, window = random_window(dist)
@@ -121,7 +121,7 @@ def test_an_output_depends_on_what_was_seen_before_it_and_on_nothing_else(dist):
     torch.testing.assert_close(policy(other)[~padding], before[~padding])
 
 
-# Turned red by: a reward that is subtracted a step late; an action in the environment's units; a context of the last
+# Catches: a reward that is subtracted a step late; an action in the environment's units; a context of the last
 # episode; a time step that goes on counting; observations that are not normalised.
 @pytest.mark.parametrize("box", [False, True])
 def test_acting_computes_what_learning_scores(box):
@@ -151,7 +151,7 @@ def test_acting_computes_what_learning_scores(box):
         obs = step.obs
 
 
-# Turned red by: a loss that does not read the return-to-go, or with the wrong sign; a request that is not passed on.
+# Catches: a loss that does not read the return-to-go, or with the wrong sign; a request that is not passed on.
 @pytest.mark.long("False")
 @pytest.mark.parametrize("box", [False, True])
 def test_it_reaches_the_return_that_is_requested(box, tmp_path):
@@ -190,7 +190,7 @@ def test_numbered_states_are_refused_before_a_folder_exists(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-# Turned red by: a loss of the steps that fill up a window, which are before the first of its episode.
+# Catches: a loss of the steps that fill up a window, which are before the first of its episode.
 def test_what_fills_up_a_window_is_not_learned(tmp_path, monkeypatch):
     found, minimizer = [], FlatAdam.minimizer
 

@@ -35,7 +35,7 @@ class WithoutFloat64(TorchFunctionMode):
         return result
 
 
-# Turned red by: statistics that move with the policy; rewards, noise or weights of a replay left in float64.
+# Catches: statistics that move with the policy; rewards, noise or weights of a replay left in float64.
 @pytest.mark.long("ppo")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_training_sends_no_float64_to_its_device(name, tmp_path, monkeypatch):
@@ -46,7 +46,7 @@ def test_a_training_sends_no_float64_to_its_device(name, tmp_path, monkeypatch):
     assert result.status == "finished"
 
 
-# Turned red by: a TypeError where a policy moves; statistics that are half moved.
+# Catches: a TypeError where a policy moves; statistics that are half moved.
 def test_statistics_stay_where_float64_is():
     def move(x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.float64:

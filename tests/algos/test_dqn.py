@@ -27,21 +27,21 @@ SUITE = {
               "image": {"total_steps": 768, "batch_size": 32, "learning_starts": 128, "target_every": 20}}}
 
 
-# Turned red by: `terminated` for 1 - terminated; a discount on the rewards too.
+# Catches: `terminated` for 1 - terminated; a discount on the rewards too.
 def test_td_target_by_hand():
     ret, terminated, value = torch.tensor([1.0, 2.0, -1.0]), torch.tensor([0.0, 1.0, 0.0]), torch.tensor([10.0, 7, -4])
     assert td_target(ret, 0.5, terminated, value).tolist() == [6.0, 2.0, -3.0]
     assert td_target(ret, torch.tensor([0.5, 0.5, 0.25]), terminated, value).tolist() == [6.0, 2.0, -2.0]
 
 
-# Turned red by: the online network's own value; the actions of the target network in both.
+# Catches: the online network's own value; the actions of the target network in both.
 def test_greedy_value_by_hand():
     target, online = torch.tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 5.0]]), torch.tensor([[9.0, 8.0, 7.0], [0.0, 1.0, 2.0]])
     assert greedy_value(target).tolist() == [3.0, 6.0]
     assert greedy_value(target, online).tolist() == [1.0, 5.0]            # where online is highest: actions 0 and 2
 
 
-# Turned red by: powers from gamma^1 on; gamma^n where the episode ended before.
+# Catches: powers from gamma^1 on; gamma^n where the episode ended before.
 def test_n_step_return_by_hand():
     rew, length = torch.tensor([[1.0, 2.0, 4.0], [1.0, 2.0, 0.0], [-3.0, 0.0, 0.0]]), torch.tensor([3, 2, 1])
     for gamma, ret, discount in ((0.5, [3.0, 2.0, -3.0], [0.125, 0.25, 0.5]), (1, [7.0, 3.0, -3.0], [1, 1, 1]),
@@ -50,7 +50,7 @@ def test_n_step_return_by_hand():
         assert got[0].tolist() == ret and got[1].tolist() == discount
 
 
-# Turned red by: an exponent of the wrong sign; weights not divided by their maximum, or by their sum.
+# Catches: an exponent of the wrong sign; weights not divided by their maximum, or by their sum.
 def test_importance_weights_by_hand():
     probability = np.array([0.5, 0.25, 0.125])                            # of 4 steps: twice, as, and half as often
     for beta, expected in (1.0, [0.25, 0.5, 1.0]), (0.5, [0.5, 0.5**0.5, 1.0]), (0.0, [1.0, 1.0, 1.0]):
@@ -59,13 +59,13 @@ def test_importance_weights_by_hand():
         assert weights.dtype == np.float32
 
 
-# Sutton & Barto 2018, example 6.7. Turned red by: a greedy_value that lets one table both choose and judge.
+# Sutton & Barto 2018, example 6.7. Catches: a greedy_value that lets one table both choose and judge.
 def test_double_does_not_take_luck_for_worth():
     single, double = (np.mean(shares_of_left(double)[-10:]) for double in (False, True))
     assert single > 0.15 and 0.04 < double < 0.08                         # .20 and .06, where .05 is what epsilon asks
 
 
-# Wang et al. 2016, sec. 4.1. Turned red by: a duel that is not one, as Q = A alone, or V added to nothing.
+# Wang et al. 2016, sec. 4.1. Catches: a duel that is not one, as Q = A alone, or V added to nothing.
 @pytest.mark.long
 def test_dueling_learns_of_every_action_from_each_and_the_more_there_are_the_more_so():
     few, many = ([error_of_evaluation(dueling, n) for dueling in (False, True)] for n in (5, 20))
@@ -73,20 +73,20 @@ def test_dueling_learns_of_every_action_from_each_and_the_more_there_are_the_mor
     assert many[0] - many[1] > 3 * (few[0] - few[1])
 
 
-# Sutton 1988. Turned red by: a discount gamma for gamma^n; rewards, or the last observation, of the wrong step of n.
+# Sutton 1988. Catches: a discount gamma for gamma^n; rewards, or the last observation, of the wrong step of n.
 def test_with_n_steps_a_reward_travels_n_times_as_fast():
     one, five = updates_with_steps(1), updates_with_steps(5)
     assert one >= LENGTH and five >= LENGTH / 5 and 0.8 < one / (5 * five) < 1.2
     assert updates_with_steps(LENGTH) == 2                                # the whole episode: 1 - 0.2^2 > 0.9
 
 
-# Schaul et al. 2016, fig. 1. Turned red by: priorities that are never set; a draw that does not heed them.
+# Schaul et al. 2016, fig. 1. Catches: priorities that are never set; a draw that does not heed them.
 def test_prioritised_replay_finds_the_one_reward_on_the_blind_cliffwalk():
     assert 5 * updates_on_the_cliff(0.7, 9) < updates_on_the_cliff(0, 9)
 
 
 # Schaul et al. 2016, sec. 3.4. One step in ten pays 1, which surprises most, so it is drawn too often: without weights
-# its share becomes 1/4, where .1 (1 - v)^2 = .9 v^2. Turned red by: no weights, or weights of another probability.
+# its share becomes 1/4, where .1 (1 - v)^2 = .9 v^2. Catches: no weights, or weights of another probability.
 def test_weights_undo_what_priorities_distort():
     reward = (np.arange(10) == 3).astype(float)
 
@@ -117,8 +117,8 @@ def values(net: QNetwork, obs: tuple[float, ...]) -> Tensor:
     return net.value(features) + advantage - advantage.sum() / len(advantage) if net.dueling else advantage
 
 
-# Every gradient step of a training, one transition at a time, from what the environment itself has noted. Turned red
-# by: the reward, action, observation or ending of another step; a truncation that ends, or a termination that does not;
+# Every gradient step of a training, one transition at a time, from what the environment itself has noted. Catches:
+# the reward, action, observation or ending of another step; a truncation that ends, or a termination that does not;
 # the first observation of the next episode for the last of this one; the target network's choice in double, or the
 # online one's value; a gradient through the target; the squared error; a sum for the mean; a gradient not clipped; a
 # weight left out, or that of another beta, alpha or number of steps; priorities that are not renewed, or drawn though
@@ -165,7 +165,7 @@ def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
     assert endings == {(True, True), (False, True), (False, False)}
 
 
-# Turned red by: a target that follows a little, is renewed a step too early or late, or by environment steps.
+# Catches: a target that follows a little, is renewed a step too early or late, or by environment steps.
 @pytest.mark.parametrize("settings", [{}, {"num_envs": 4, "update_ratio": 2.0}], ids=["one", "four"])
 def test_the_target_network_is_renewed_every_so_many_gradient_steps(settings, watch):
     seen = watch("dqn", Discrete(2), target_every=7, **settings)
@@ -177,7 +177,7 @@ def test_the_target_network_is_renewed_every_so_many_gradient_steps(settings, wa
         assert k % 7 == 0 or not torch.equal(target, policy)
 
 
-# Turned red by: an explore counted in steps of the environments' copies, or from the first gradient step; a last value
+# Catches: an explore counted in steps of the environments' copies, or from the first gradient step; a last value
 # of 0; random actions that end early.
 @pytest.mark.parametrize("num_envs", [1, 4])
 def test_epsilon_falls_from_1_to_its_last_value(num_envs, watch, monkeypatch):
@@ -192,7 +192,7 @@ def test_epsilon_falls_from_1_to_its_last_value(num_envs, watch, monkeypatch):
     assert seen.result.policy.module.epsilon.item() == pytest.approx(0.2)
 
 
-# Turned red by: a gradient step for each step of all copies; a ratio that is rounded at each update, by which .3 is 0;
+# Catches: a gradient step for each step of all copies; a ratio that is rounded at each update, by which .3 is 0;
 # the `len` of a replay, which short episodes keep below its size, as the sign that there is enough to learn from.
 @pytest.mark.parametrize("num_envs, each, ratio", [(1, 1, 1), (4, 4, 1), (1, 1, 0.3), (4, 4, 0.1), (2, 10, 2)])
 def test_there_are_as_many_gradient_steps_as_the_ratio_says(num_envs, each, ratio, watch):
@@ -200,7 +200,7 @@ def test_there_are_as_many_gradient_steps_as_the_ratio_says(num_envs, each, rati
     assert abs(len(seen.steps) - ratio * (120 - 40 + each)) < 1
 
 
-# Turned red by: a step size that stays, or is told and not taken.
+# Catches: a step size that stays, or is told and not taken.
 @pytest.mark.parametrize("anneal", [False, True])
 def test_an_annealed_step_size_falls_to_nothing(anneal, tmp_path, monkeypatch):
     taken = []

@@ -34,7 +34,7 @@ def learned(result) -> torch.Tensor:
     return torch.cat([x.double().flatten() for x in result.policy.module.state_dict().values()])
 
 
-# Turned red by: ranks from 0 to 1; equals ranked in the order in which they stand.
+# Catches: ranks from 0 to 1; equals ranked in the order in which they stand.
 def test_ranks_are_centred_and_equals_share_them():
     found = es.centred_ranks(np.array([[10.0, -3.0], [10.0, 1e9]]))
     np.testing.assert_allclose(found, [[0, -0.5], [0, 0.5]])
@@ -43,7 +43,7 @@ def test_ranks_are_centred_and_equals_share_them():
     assert np.array_equal(es.centred_ranks(returns), (rankdata(returns, axis=None).reshape(20, 2) - 1) / 39 - 0.5)
 
 
-# Turned red by: minus for plus; no 2, n or sigma below the line; the noise of another seed than the one that played.
+# Catches: minus for plus; no 2, n or sigma below the line; the noise of another seed than the one that played.
 @pytest.mark.long
 def test_the_estimate_is_the_gradient_of_what_was_scored():
     theta, slope = torch.randn(2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -97,7 +97,7 @@ def test_an_episode_without_an_end_is_told(monkeypatch):
         spinup.es(lambda: gymnasium.make("Pendulum-v1").unwrapped, pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 
-# Turned red by: looking at the returns alone, which an action chosen from NaN does not spoil.
+# Catches: looking at the returns alone, which an action chosen from NaN does not spoil.
 def test_observations_that_are_not_finite_are_told():
     class Blind(gymnasium.ObservationWrapper):
         def observation(self, obs):
@@ -107,7 +107,7 @@ def test_observations_that_are_not_finite_are_told():
         spinup.es(lambda: Blind(gymnasium.make("CartPole-v1")), pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 
-# Turned red by: the weights of a pair exchanged; a start that does not follow from the seed; steps of a copy that has
+# Catches: the weights of a pair exchanged; a start that does not follow from the seed; steps of a copy that has
 # no policy counted; an order that depends on which episode ends first; another order of the weights.
 @pytest.mark.parametrize("copies", [1, 4, 16])
 def test_each_policy_plays_its_own_episode_whoever_plays_beside_it(copies):
@@ -127,7 +127,7 @@ def test_each_policy_plays_its_own_episode_whoever_plays_beside_it(copies):
     np.testing.assert_array_equal(told, es.play(env, policy, theta, 0.7, seeds))
 
 
-# Turned red by: statistics, ranks or steps of this process's share only; shares in another order; a share of no policy;
+# Catches: statistics, ranks or steps of this process's share only; shares in another order; a share of no policy;
 # a first policy that depends on the process. What is told does not grow with the network.
 @pytest.mark.long
 def test_the_number_of_processes_changes_no_digit(fork_workers, tmp_path, curve, monkeypatch):
@@ -142,7 +142,7 @@ def test_the_number_of_processes_changes_no_digit(fork_workers, tmp_path, curve,
     assert bytes_each == [3 * 2 * 10 * 8, 2 * 2 * 10 * 8] and met[0].sent == 0
 
 
-# Turned red by: an Adam that begins anew, a normaliser not kept; rows or steps of the update that was under way.
+# Catches: an Adam that begins anew, a normaliser not kept; rows or steps of the update that was under way.
 @pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 12_000, "--pairs", 4, "--normalise-obs",
@@ -166,7 +166,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-# Turned red by: a share that waits for who is no more; a traceback; a follower that outlives the first process.
+# Catches: a share that waits for who is no more; a traceback; a follower that outlives the first process.
 @pytest.mark.long
 def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start, forking, rows, wait_for, cli, curve,
                                                                          tmp_path):
@@ -190,7 +190,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start,
     assert curve(tmp_path / "whole/x/x_s1") == curve(directory)
 
 
-# Turned red by: every process of torchrun keeping a run, or printing; another number of them than torchrun's.
+# Catches: every process of torchrun keeping a run, or printing; another number of them than torchrun's.
 @pytest.mark.long
 def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 2000]
@@ -213,7 +213,7 @@ def test_what_cannot_be_sent_to_a_process_is_said(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: an episode's return in parts; a row's numbers of this process or of parked copies.
+# Catches: an episode's return in parts; a row's numbers of this process or of parked copies.
 def test_rows_tell_of_all_episodes(tmp_path):
     result = run(tmp_path, env=Walk, total_steps=2000)
     progress = result.progress
@@ -223,13 +223,13 @@ def test_rows_tell_of_all_episodes(tmp_path):
     assert progress["steps"][-2] < 2000 <= progress["steps"][-1]
 
 
-# Turned red by: a GPU that is named at the start of a run that plays on the CPU.
+# Catches: a GPU that is named at the start of a run that plays on the CPU.
 def test_it_does_not_pretend_to_use_a_gpu():
     with pytest.raises(UserError, match="es runs in NumPy on the CPU; leave out --device cuda"):
         es.Config(device="cuda")
 
 
-# Turned red by: a decay that is left out, or that is not multiplied by the learning rate.
+# Catches: a decay that is left out, or that is not multiplied by the learning rate.
 def test_weights_decay_where_nothing_is_learned(tmp_path, monkeypatch):
     norms = []
 

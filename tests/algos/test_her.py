@@ -40,7 +40,7 @@ def recorded(env, steps: int) -> tuple[Replay, Episodes, list]:
     return replay, episodes, past
 
 
-# Turned red by: a goal of another episode or environment, of the past, or never the last; an original goal replaced; a
+# Catches: a goal of another episode or environment, of the past, or never the last; an original goal replaced; a
 # reward for the old goal; a goal replaced in one of the two observations only; a reward of the state before the step.
 def test_goals_come_from_the_future_of_the_episode_and_rewards_from_the_environment():
     env, rng = make("GoalReacher-v0", 3, seed=5), np.random.default_rng(2)
@@ -75,7 +75,7 @@ class Ends(GoalReacher):
         return bool(self.compute_reward(achieved_goal, desired_goal, info) == 0)
 
 
-# Turned red by: an end of the task that is not computed again for the new goal.
+# Catches: an end of the task that is not computed again for the new goal.
 def test_where_the_goal_ends_the_task_it_is_asked_again():
     env = make(Ends, 2, seed=3)
     replay, _, _ = recorded(env, 60)
@@ -94,7 +94,7 @@ class InPlace(GoalReacher):
         return -np.linalg.norm(achieved_goal, axis=-1)
 
 
-# Turned red by: views of the batch for the environment; the critic then learns from next states that never were.
+# Catches: views of the batch for the environment; the critic then learns from next states that never were.
 def test_an_environment_may_change_the_goals_that_it_judges():
     env = make(InPlace, 2, seed=3)
     replay, _, _ = recorded(env, 10)
@@ -112,14 +112,14 @@ class Narrow(GoalReacher):
         return -float(np.linalg.norm(achieved_goal - desired_goal) > 0.05)
 
 
-# Turned red by: rewards of a wrapper beside those of compute_reward in the same batch.
+# Catches: rewards of a wrapper beside those of compute_reward in the same batch.
 def test_a_wrapper_must_not_change_the_rewards(tmp_path):
     with pytest.raises(UserError, match="earned -10, but compute_reward gives -1 for its goals; use no wrapper"):
         spinup.her(lambda: gymnasium.wrappers.TransformReward(gymnasium.make("GoalReacher-v0"), lambda r: 10 * r),
                    log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True, tensorboard=False)
 
 
-# Turned red by: rewards of one goal broadcast to a batch; an error about shapes, in the middle of a run.
+# Catches: rewards of one goal broadcast to a batch; an error about shapes, in the middle of a run.
 def test_what_it_cannot_use_it_refuses(tmp_path):
     with pytest.raises(UserError, match="make it take goals"):
         spinup.her(Narrow, log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True)
@@ -157,7 +157,7 @@ class Staged(GoalReacher):
         return {"a_stage": 3, **obs}, info
 
 
-# Turned red by: a part that is counted as one number, so that other parts are taken for the goals.
+# Catches: a part that is counted as one number, so that other parts are taken for the goals.
 def test_goals_are_found_behind_a_part_of_several_numbers():
     env, plain = (make(kind, 2, seed=1) for kind in (Staged, GoalReacher))
     obs, same = env.reset(), plain.reset()
@@ -172,7 +172,7 @@ def test_goals_have_one_shape_and_a_float_type(env, words):
         make(env)
 
 
-# A whole training, watched. Turned red by: goals of the observation before the step; another share of replaced goals;
+# A whole training, watched. Catches: goals of the observation before the step; another share of replaced goals;
 # gradient steps on the batch before its goals are replaced; a policy that does not normalise what the critic sees.
 def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatch):
     seen, steps, original, minimizer = [], [], her.relabel, FlatAdam.minimizer
@@ -218,7 +218,7 @@ def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatc
         assert torch.equal(obs[same], next_obs[same]) and not torch.equal(obs, found.obs)
 
 
-# Turned red by: a target that the trained networks compute; another gamma; targets that do not move, or that learn; an
+# Catches: a target that the trained networks compute; another gamma; targets that do not move, or that learn; an
 # actor without its saturation penalty, or with a bonus for it; the deviation of the actions within a state.
 def test_the_losses_of_critic_and_actor(tmp_path, monkeypatch):
     nets, found, actor, moved = {}, [], [], []
@@ -270,7 +270,7 @@ class Fixed(GoalReacher):
         return obs, info
 
 
-# Turned red by: statistics of the desired goals alone, with which all hindsight goals are clipped to the same number.
+# Catches: statistics of the desired goals alone, with which all hindsight goals are clipped to the same number.
 def test_hindsight_goals_are_in_the_statistics(tmp_path, monkeypatch):
     made, make_policy = [], her.make_policy
     monkeypatch.setattr(her, "make_policy", lambda *args: made.append(make_policy(*args)) or made[-1])

@@ -18,14 +18,14 @@ SUITE = {
 BOUNDS = Box(np.float32([-1, 0]), np.float32([1, 10]))
 
 
-# Turned red by: a weight without limit, or limited before the exponential; advantages divided by beta.
+# Catches: a weight without limit, or limited before the exponential; advantages divided by beta.
 def test_the_weights_worked_by_hand():
     adv = torch.tensor([0.0, math.log(4), -math.log(4), 50.0])
     torch.testing.assert_close(advantage_weight(adv, 0.5), torch.tensor([1.0, 2.0, 0.5, 100.0]))
     assert (advantage_weight(adv, 0.0) == 1).all()                        # imitation
 
 
-# Turned red by: V learned from the online critics or from one; a target of Q with an action of the policy; weights with
+# Catches: V learned from the online critics or from one; a target of Q with an action of the policy; weights with
 # a gradient, or of another V; a value after a termination.
 def test_every_update_is_the_one_worked_out_by_hand(learn, same_step):
     steps = learn("iql", BOUNDS, gamma=0.9, expectile=0.8, beta=2.0)
@@ -52,7 +52,7 @@ def test_every_update_is_the_one_worked_out_by_hand(learn, same_step):
             same_step(step, loss, policy.q.parameters())
 
 
-# Turned red by: a loss of IQL that does not come from the file where its equation is.
+# Catches: a loss of IQL that does not come from the file where its equation is.
 @pytest.mark.parametrize("shared", ["policy_gradient", "td_target", "expectile_loss", "clipped_double_q",
                                     "squared_error"])
 def test_its_functions_are_those_of_other_files(shared, learn, monkeypatch):
@@ -61,7 +61,7 @@ def test_its_functions_are_those_of_other_files(shared, learn, monkeypatch):
         learn("iql", BOUNDS)
 
 
-# Turned red by: a standard deviation without limits. On data of one action, it falls until the loss is infinite.
+# Catches: a standard deviation without limits. On data of one action, it falls until the loss is infinite.
 def test_the_standard_deviation_stays_in_its_range(learn, monkeypatch):
     monkeypatch.setattr(iql, "LOG_STD", (0.5, 1.0))
     last = learn("iql", BOUNDS)[-1].nets["policy"].log_std

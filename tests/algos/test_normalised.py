@@ -10,7 +10,7 @@ BOX = Box(-1, 1, (2,))
 each = pytest.mark.parametrize("name, actions", [("ddpg", BOX), ("td3", BOX), ("sac", BOX), ("dqn", Discrete(3))])
 
 
-# Turned red by: normalised observations in the replay; statistics of a batch, of the target network, or without the
+# Catches: normalised observations in the replay; statistics of a batch, of the target network, or without the
 # newest step; one of the two observations as it was; a policy that acts on raw observations.
 @each
 def test_batches_are_normalised_by_all_that_was_seen(name, actions, watch):
@@ -38,7 +38,7 @@ def test_batches_are_normalised_by_all_that_was_seen(name, actions, watch):
     np.testing.assert_allclose(got[0], expected[0], atol=1e-5)
 
 
-# Turned red by: statistics that a checkpoint lacks; those of evaluation added; a normaliser without the setting.
+# Catches: statistics that a checkpoint lacks; those of evaluation added; a normaliser without the setting.
 @pytest.mark.long("sac-actions2")
 @each
 def test_the_statistics_are_saved_and_then_constant(name, actions, watch):

@@ -21,7 +21,7 @@ SUITE = {
 SPACES = {"dqn": Discrete(3), "ddpg": Box(np.float32([-1, 0]), np.float32([1, 10]))}
 
 
-# Turned red by: the factor the wrong way round.
+# Catches: the factor the wrong way round.
 def test_sigma_follows_the_distance_that_is_wanted():
     sigma = 1.0
     for _ in range(500):                                                  # actions that move by three times sigma
@@ -29,7 +29,7 @@ def test_sigma_follows_the_distance_that_is_wanted():
     assert sigma == pytest.approx(0.2, rel=0.03)
 
 
-# Turned red by: a sum over actions; KL the other way round; values compared instead of choices.
+# Catches: a sum over actions; KL the other way round; values compared instead of choices.
 def test_distances_are_those_of_the_paper():
     torch.manual_seed(0)
     act, noise = torch.rand(5000, 3), 0.3 * torch.randn(5000, 3)
@@ -41,7 +41,7 @@ def test_distances_are_those_of_the_paper():
     assert float(param_noise.value_distance(q, q + 100)) == pytest.approx(0, abs=1e-5)
 
 
-# Turned red by: e (1 - 1/n) without the log, or the share of the greedy action taken for 1 - e.
+# Catches: e (1 - 1/n) without the log, or the share of the greedy action taken for 1 - e.
 def test_the_distance_of_epsilon_greedy_is_that_of_its_probabilities():
     greedy, epsilon = torch.tensor([1.0, 0, 0, 0]), 0.2
     mixed = (1 - epsilon) * greedy + epsilon / 4
@@ -61,7 +61,7 @@ def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch
     return x
 
 
-# Turned red by: noise drawn anew at each step, or once a run; the weights of another copy; actions of the
+# Catches: noise drawn anew at each step, or once a run; the weights of another copy; actions of the
 # unperturbed network; a sigma that is not used.
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_copy_acts_with_its_own_weights_for_a_whole_episode(kind, watch, monkeypatch):
@@ -90,7 +90,7 @@ def test_a_copy_acts_with_its_own_weights_for_a_whole_episode(kind, watch, monke
     assert float((second - first).std()) == pytest.approx(0.3 * math.sqrt(2), rel=0.15)     # nothing learned so far
 
 
-# Turned red by: an optimiser of the critic that the actor shares; an actor that climbs down, or whose output tanh does
+# Catches: an optimiser of the critic that the actor shares; an actor that climbs down, or whose output tanh does
 # not bound.
 @pytest.mark.parametrize("kind", SPACES)
 def test_only_who_acts_is_changed(kind, watch):
@@ -118,7 +118,7 @@ def test_only_who_acts_is_changed(kind, watch):
         torch.testing.assert_close(step.gradient, gradient, rtol=1e-3, atol=1e-5)
 
 
-# Turned red by: a greedy policy that is not what is evaluated. Epsilon-greedy with the same network never gets there.
+# Catches: a greedy policy that is not what is evaluated. Epsilon-greedy with the same network never gets there.
 @pytest.mark.long
 def test_the_far_end_of_a_chain_is_found(tmp_path):
     result = param_noise.train(param_noise.Config(
@@ -128,7 +128,7 @@ def test_the_far_end_of_a_chain_is_found(tmp_path):
     assert result.progress["test_return"][-10:] == [12.0] * 10
 
 
-# Turned red by: a distance that is measured on a batch that was not drawn.
+# Catches: a distance that is measured on a batch that was not drawn.
 def test_sigma_is_adapted_where_gradient_steps_are_rarer_than_steps(tmp_path):
     result = spinup.param_noise("CartPole-v1", total_steps=400, learning_starts=64, batch_size=16, update_every=1,
                                 update_ratio=0.25, adapt_every=7, hidden=(16,), log_dir=str(tmp_path), quiet=True,
@@ -136,7 +136,7 @@ def test_sigma_is_adapted_where_gradient_steps_are_rarer_than_steps(tmp_path):
     assert result.progress["sigma"][-1] != result.progress["sigma"][0] and result.progress["distance"][-1] > 0
 
 
-# Turned red by: one adaptation per update, however many steps it has.
+# Catches: one adaptation per update, however many steps it has.
 def test_sigma_is_adapted_every_so_many_steps(tmp_path, monkeypatch):
     calls, adapted = [], param_noise.adapted
     monkeypatch.setattr(param_noise, "adapted", lambda *args: calls.append(args) or adapted(*args))
@@ -146,7 +146,7 @@ def test_sigma_is_adapted_every_so_many_steps(tmp_path, monkeypatch):
     assert len(calls) == 120 // 8
 
 
-# Turned red by: the two policies of a distance exchanged; a wanted distance that does not fall with epsilon.
+# Catches: the two policies of a distance exchanged; a wanted distance that does not fall with epsilon.
 def test_what_is_compared_and_wanted(watch, monkeypatch):
     outputs, pairs, call, distance = [], [], NumpyMLPs.__call__, param_noise.value_distance
     monkeypatch.setattr(NumpyMLPs, "__call__", lambda self, obs: outputs.append(call(self, obs).copy()) or outputs[-1])

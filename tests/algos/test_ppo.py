@@ -49,7 +49,7 @@ def gradient(loss: Tensor, policy: ActorCritic) -> Tensor:
     return torch.cat([g.flatten() for g in grads if g is not None])
 
 
-# Turned red by: the loss's sign; a ratio of (logp_old - logp); an advantage squared or absolute.
+# Catches: the loss's sign; a ratio of (logp_old - logp); an advantage squared or absolute.
 @each_distribution
 def test_where_the_ratio_is_1_the_gradient_is_the_policy_gradient(dist):
     policy, obs, act, adv = random_batch(dist, (4, 5))
@@ -72,7 +72,7 @@ BY_HAND = [
     (3.0, 0, (0.2, 0.2), 0.0, 0.0)]
 
 
-# Turned red by: minimum for maximum; the clipped ratio alone (wrong ways are then never called back); clip[0] on both
+# Catches: minimum for maximum; the clipped ratio alone (wrong ways are then never called back); clip[0] on both
 # sides, or the two swapped; clip_fraction that counts every ratio out of range.
 @pytest.mark.parametrize("ratio, adv, clip, loss, slope", BY_HAND)
 def test_the_clip_takes_the_gradient_where_it_should(ratio, adv, clip, loss, slope):
@@ -83,7 +83,7 @@ def test_the_clip_takes_the_gradient_where_it_should(ratio, adv, clip, loss, slo
     assert stats["clip_fraction"] == (slope == 0 and adv != 0)
 
 
-# Turned red by: a clip or a ratio taken out of the graph; a detached maximum.
+# Catches: a clip or a ratio taken out of the graph; a detached maximum.
 def test_its_gradient_is_that_of_finite_differences():
     generator = torch.Generator().manual_seed(0)
     logp_old, adv = torch.randn(2, 6, 5, generator=generator, dtype=torch.float64)
@@ -95,7 +95,7 @@ def test_its_gradient_is_that_of_finite_differences():
                                     (logp_old + log_ratio).requires_grad_())
 
 
-# Turned red by: k1 (can be negative); ratio and log ratio of opposite sign.
+# Catches: k1 (can be negative); ratio and log ratio of opposite sign.
 def test_kl_is_ratio_minus_1_minus_log_ratio():
     logp, logp_old = torch.randn(2, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for mask in None, torch.arange(100) % 3 > 0:
@@ -106,7 +106,7 @@ def test_kl_is_ratio_minus_1_minus_log_ratio():
         assert clipped_surrogate(one, other, one, CLIP)[1]["kl"] >= 0
 
 
-# Turned red by: `adv.reshape(-1)`, by which the advantages of rows fall on columns.
+# Catches: `adv.reshape(-1)`, by which the advantages of rows fall on columns.
 @pytest.mark.parametrize("mask", [None, torch.tensor([[1, 1, 0], [1, 1, 1], [1, 0, 1]])], ids=["all", "masked"])
 def test_one_advantage_serves_all_steps_of_its_row(mask):
     logp, logp_old = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0))
@@ -125,7 +125,7 @@ VALUES = [
     (0.0, 0.5, -1.0, 0.2, 0.845, 0.0), (0.0, 0.5, 1.0, 0.2, 0.5, -1.0)]
 
 
-# Turned red by: minimum for maximum; the clip around the target; no half.
+# Catches: minimum for maximum; the clip around the target; no half.
 @pytest.mark.parametrize("value, old, target, clip, loss, slope", VALUES)
 def test_value_loss_by_hand(value, old, target, clip, loss, slope):
     v = double(value).requires_grad_()
@@ -134,13 +134,13 @@ def test_value_loss_by_hand(value, old, target, clip, loss, slope):
     assert got.item() == pytest.approx(loss) and v.grad.item() == pytest.approx(slope)
 
 
-# Turned red by: `old` asked for where nothing is clipped.
+# Catches: `old` asked for where nothing is clipped.
 def test_without_a_clip_no_old_values_are_needed():
     value, target = double(1.0, 3.0), double(2.0, 1.0)
     assert value_loss(value, target).tolist() == value_loss(value, target, old=7 * value).tolist() == [0.5, 2.0]
 
 
-# Turned red by: a mask that multiplies (NaN x 0 is NaN); a mask left out of the log ratio, or of the stats.
+# Catches: a mask that multiplies (NaN x 0 is NaN); a mask left out of the log ratio, or of the stats.
 @pytest.mark.parametrize("surrogate", ["ppo", "vpg"])
 def test_padding_with_nan_in_it_changes_no_gradient(surrogate):
     policy, obs, act, adv = random_batch(Categorical((4,)), (2, 5))
@@ -161,7 +161,7 @@ def test_padding_with_nan_in_it_changes_no_gradient(surrogate):
     assert {k: v.item() for k, v in masked_stats.items()} == pytest.approx({k: v.item() for k, v in stats.items()})
 
 
-# Turned red by: the sign of either loss, or of FlatAdam's step.
+# Catches: the sign of either loss, or of FlatAdam's step.
 @each_distribution
 @pytest.mark.parametrize("surrogate", ["ppo", "vpg"])
 def test_one_step_makes_good_actions_likelier_and_bad_ones_less(surrogate, dist):
@@ -210,7 +210,7 @@ def train(tmp_path, env, **settings):
     return ppo.train(ppo.Config(env=env, **quiet, **{**small, **settings}))
 
 
-# Turned red by: a minibatch whose actions and observations are shuffled apart; logp_old of observations that are not
+# Catches: a minibatch whose actions and observations are shuffled apart; logp_old of observations that are not
 # normalised as those of the minibatches are.
 @pytest.mark.parametrize("spaces", NOISE.values(), ids=NOISE)
 def test_the_first_ratio_of_an_update_is_1(spaces, tmp_path, monkeypatch):
@@ -229,7 +229,7 @@ def test_the_first_ratio_of_an_update_is_1(spaces, tmp_path, monkeypatch):
     assert min(max(ratios[i + 1:i + 4]) for i in range(0, 16, 4)) > 1e-4  # and then it moves
 
 
-# Turned red by: an lr that is told and not used; an epoch that goes on.
+# Catches: an lr that is told and not used; an epoch that goes on.
 def test_annealing_and_target_kl(tmp_path):
     def env():
         return Noise(*NOISE["discrete"])
@@ -243,7 +243,7 @@ def test_annealing_and_target_kl(tmp_path):
     assert constant["epochs"] == [2] * 4 and stopped["epochs"] == [1] * 4
 
 
-# Turned red by: the KL of the last minibatch for the mean over the epoch's.
+# Catches: the KL of the last minibatch for the mean over the epoch's.
 @pytest.mark.parametrize("kls, epochs", [((0.1, 0.0), 1), ((0.0, 0.1), 1), ((0.029, 0.0), 2), ((0.0, 0.029), 2)])
 def test_an_update_ends_by_the_mean_kl_of_an_epoch(kls, epochs, tmp_path, monkeypatch):
     calls = []
@@ -258,7 +258,7 @@ def test_an_update_ends_by_the_mean_kl_of_an_epoch(kls, epochs, tmp_path, monkey
     assert result.progress["epochs"] == [epochs] * 4 and len(calls) == 4 * 2 * epochs
 
 
-# Turned red by: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.
+# Catches: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.
 @pytest.mark.parametrize("algorithm", [ppo, vpg, trpo, rl2], ids=lambda a: a.__name__.rpartition(".")[2])
 def test_scaled_rewards_do_not_depend_on_their_unit(algorithm, tmp_path):
     class Dear(Noise):
@@ -284,7 +284,7 @@ def test_batches_that_cannot_be_cut_are_refused(settings, advice, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: a rate that falls and is not taken.
+# Catches: a rate that falls and is not taken.
 @pytest.mark.parametrize("algorithm, env", [(vpg, "CartPole-v1"), (rl2, "CartPole-v1"), (self_play, "TicTacToe-v0")],
                          ids=["vpg", "rl2", "self_play"])
 def test_an_annealed_rate_is_the_one_that_is_taken(algorithm, env, tmp_path, monkeypatch):

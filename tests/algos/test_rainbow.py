@@ -32,7 +32,7 @@ def projected(ret: float, discount: float, terminated: float, p: list[float], su
     return m
 
 
-# Turned red by: mass that is lost where T z falls on an atom; neighbours that are exchanged; a terminated state that
+# Catches: mass that is lost where T z falls on an atom; neighbours that are exchanged; a terminated state that
 # bootstraps; returns outside of the support that are dropped or wrapped around.
 def test_the_projection_is_that_of_brute_force():
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def test_the_divergence_by_hand():
     assert divergence(p, q.clamp(min=1e-12).log()).tolist() == pytest.approx([0.5 * math.log(2), 0.0])
 
 
-# Turned red by: noise of another layer's size, an f left out, a bias without noise, sigma over n_in without its root.
+# Catches: noise of another layer's size, an f left out, a bias without noise, sigma over n_in without its root.
 def test_a_noisy_layer_has_the_weights_mean_and_variance_of_the_paper():
     torch.manual_seed(0)
     layer, x = NoisyLinear(4, 3, 0.5), torch.tensor([1.0, -2.0, 0.0, 0.5])
@@ -85,7 +85,7 @@ def test_a_noisy_layer_has_the_weights_mean_and_variance_of_the_paper():
     assert signed_root(torch.tensor([-4.0, 0.0, 9.0])).tolist() == [-2, 0, 3]
 
 
-# Turned red by: the action of the likeliest return, or of the largest possible one.
+# Catches: the action of the likeliest return, or of the largest possible one.
 def test_the_greedy_action_has_the_largest_mean_return():
     cfg = rainbow.Config(atoms=3, v_min=0, v_max=10, hidden=(4,), sigma=0.5, dueling=False)
     net = ReturnNetwork((2,), 3, cfg)
@@ -108,7 +108,7 @@ def test_a_support_without_width_is_refused():
         rainbow.Config(v_min=3, v_max=3)
 
 
-# Turned red by: returns of another run that replace --v-min and --v-max without a word.
+# Catches: returns of another run that replace --v-min and --v-max without a word.
 def test_another_support_than_that_of_the_initial_run_is_refused(tmp_path):
     given = {"preset": "none", "hidden": (8,), "total_steps": 20, "learning_starts": 8, "batch_size": 4, "quiet": True,
              "tensorboard": False, "threads": 1, "log_dir": str(tmp_path)}
@@ -141,7 +141,7 @@ PARTS = {"rainbow": {"num_envs": 2, "update_ratio": 0.5},
          "five-step": {"n_steps": 5, "dueling": False}}
 
 
-# Every gradient step, one transition at a time, from the environment's own notes. Turned red by: a target without noise
+# Every gradient step, one transition at a time, from the environment's own notes. Catches: a target without noise
 # or with that of another network; the target network's choice in double; the distribution of another action; rewards,
 # endings or next observations of another step of n; a gradient through the target; weights of other priorities.
 @pytest.mark.parametrize("settings", PARTS.values(), ids=PARTS)
@@ -190,7 +190,7 @@ def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
     assert len(set(noise)) == len(noise)                      # new noise for each network and gradient step
 
 
-# Turned red by: any difference of its loop from that of dqn.py, beyond those that its docstring names.
+# Catches: any difference of its loop from that of dqn.py, beyond those that its docstring names.
 @pytest.mark.long("settings1")
 @pytest.mark.parametrize("settings", [{"prioritised": False, "double": False, "dueling": False, "n_steps": 1},
                                       {"prioritised": True, "double": True, "dueling": True, "n_steps": 3}])
@@ -205,7 +205,7 @@ def test_without_its_new_parts_it_is_dqn(settings, tmp_path, monkeypatch):
         np.testing.assert_allclose(ours[name], plain[name], rtol=1e-3, err_msg=name)
 
 
-# Turned red by: epsilon-greedy besides the noise; noise that all environments or steps share; a policy that is noisy
+# Catches: epsilon-greedy besides the noise; noise that all environments or steps share; a policy that is noisy
 # after training.
 def test_noise_replaces_epsilon_and_each_action_has_its_own(watch, monkeypatch):
     drawn, forward = [], ReturnNetwork.forward

@@ -39,7 +39,7 @@ def by_cells(policy, obs, hidden):
     return torch.stack(found, 1)
 
 
-# Turned red by: a memory emptied a step late, or in all copies at once, or never; the hidden state given ignored.
+# Catches: a memory emptied a step late, or in all copies at once, or never; the hidden state given ignored.
 def test_the_memory_is_a_gru_that_begins_with_each_trial():
     torch.manual_seed(0)
     policy = rl2.RecurrentActorCritic(5, Categorical((3,)), 6)
@@ -52,7 +52,7 @@ def test_the_memory_is_a_gru_that_begins_with_each_trial():
     torch.testing.assert_close(policy.remember(obs[:, 7:], parts[0][:, -1]), policy.remember(obs, hidden)[:, 7:])
 
 
-# Turned red by: an actor that forgets between steps, or keeps the memory of a trial in the next.
+# Catches: an actor that forgets between steps, or keeps the memory of a trial in the next.
 def test_the_actor_remembers_from_call_to_call():
     torch.manual_seed(0)
     policy = rl2.RecurrentActorCritic(5, Categorical((3,)), 6)
@@ -99,7 +99,7 @@ class Told(VectorEnv):
         pass
 
 
-# Turned red by: the value of a cut trial taken from the next one, or asked with an empty memory; an end for a cut.
+# Catches: the value of a cut trial taken from the next one, or asked with an empty memory; an end for a cut.
 def test_a_trial_that_the_clock_cut_is_judged_with_its_memory(tmp_path, monkeypatch):
     calls, gae = [], rl2.gae
     monkeypatch.setattr(rl2, "make_env", lambda cfg: Told())
@@ -130,7 +130,7 @@ def test_a_trial_that_the_clock_cut_is_judged_with_its_memory(tmp_path, monkeypa
     assert float((next_values[0, 2] - judged[0, 3]).abs()) > 1e-3
 
 
-# Turned red by: a memory that is not the one with which the last rollout ended, or that is empty.
+# Catches: a memory that is not the one with which the last rollout ended, or that is empty.
 def test_the_memory_goes_on_in_the_next_rollout(tmp_path, monkeypatch):
     began, ended, net = [], [], rl2.RecurrentActorCritic
     actor, remember = net.actor, net.remember
@@ -152,7 +152,7 @@ def test_the_memory_goes_on_in_the_next_rollout(tmp_path, monkeypatch):
     assert all(torch.equal(b, e) for b, e in zip(began[1:], ended[:9], strict=True))
 
 
-# Turned red by: the entropy bonus with the other sign; a value loss without its coefficient, or with advantages for
+# Catches: the entropy bonus with the other sign; a value loss without its coefficient, or with advantages for
 # targets; advantages that are not whitened.
 def test_the_loss_of_an_update(tmp_path, monkeypatch):
     minimizer, make_policy, trial, kept, targets, found = (
@@ -179,7 +179,7 @@ def test_the_loss_of_an_update(tmp_path, monkeypatch):
     assert ours == pytest.approx(expected, rel=1e-4) and total == pytest.approx(targets[0][1].sum().item(), rel=1e-4)
 
 
-# Turned red by: minibatches of steps; a batch that is scored with an empty memory, or with that of its end.
+# Catches: minibatches of steps; a batch that is scored with an empty memory, or with that of its end.
 def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_path, monkeypatch):
     ratios, surrogate = [], rl2.clipped_surrogate
 
@@ -193,7 +193,7 @@ def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_pat
     assert len(ratios) == 20 and max(ratios) < 1e-5
 
 
-# Turned red by: memory that is not part of a checkpoint.
+# Catches: memory that is not part of a checkpoint.
 @pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, curve, tmp_path):
     words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 2560, "--num-envs", 4, "--rollout-steps",
@@ -204,7 +204,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, 
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 
-# Turned red by: rewards that the memory does not see. Without them no policy does better than 5 of 10.
+# Catches: rewards that the memory does not see. Without them no policy does better than 5 of 10.
 @pytest.mark.long
 def test_it_learns_to_learn_which_arm_is_good(tmp_path):
     cfg = rl2.Config(env="Bandits-5x10-v0", episodes=10, num_envs=128, rollout_steps=10, epochs=1, minibatches=1,
@@ -223,7 +223,7 @@ def test_mistakes_are_answered(tmp_path):
         rl2.Config(**{**SETTINGS, "total_steps": 63})
 
 
-# Turned red by: a variant with the last action or reward among its inputs; an evaluation with other inputs.
+# Catches: a variant with the last action or reward among its inputs; an evaluation with other inputs.
 def test_recurrent_ppo_sees_what_the_environment_shows(tmp_path):
     result = spinup.recurrent_ppo("StatelessCartPole-v0", log_dir=tmp_path.as_posix(), test_episodes=2,
                                   **SETTINGS | {"minibatches": 2})

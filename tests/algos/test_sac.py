@@ -21,13 +21,13 @@ SUITE = {
 BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 
 
-# Turned red by: the sign of the entropy; the larger critic.
+# Catches: the sign of the entropy; the larger critic.
 def test_soft_value_by_hand():
     q, logp = torch.tensor([[1.0, 5.0], [2.0, 3.0]]), torch.tensor([-1.0, 2.0])
     assert soft_value(q, logp, torch.tensor(0.5)).tolist() == [1.5, 2.0]
 
 
-# Turned red by: the sign; a gradient that reaches the policy; the target entropy subtracted.
+# Catches: the sign; a gradient that reaches the policy; the target entropy subtracted.
 @pytest.mark.parametrize("entropy, slope", [(-3.0, -1.0), (-1.0, 1.0), (-2.0, 0.0)])
 def test_the_temperature_rises_where_entropy_is_below_its_target(entropy, slope):
     log_alpha, logp = torch.tensor(0.3, requires_grad=True), torch.tensor([-entropy, -entropy], requires_grad=True)
@@ -44,7 +44,7 @@ def drawn(net, obs, noise):
     return u.tanh(), (normal - (1 - u.tanh() ** 2).log()).sum()
 
 
-# Every gradient step of a training, one transition at a time. Turned red by: the target of an actor that lags, or of
+# Every gradient step of a training, one transition at a time. Catches: the target of an actor that lags, or of
 # the critics that do not; entropy left out, or paid after the end; the larger critic in either loss; an alpha that the
 # actor's loss moves, or that does not reach it; a target entropy that forgets the dimensions; density in other units.
 @pytest.mark.parametrize("learn_alpha", [True, False])
@@ -79,7 +79,7 @@ def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
     assert (seen.policy.log_alpha.item() != pytest.approx(math.log(0.5))) == learn_alpha
 
 
-# Turned red by: a temperature that goes the wrong way, or is not learned; entropy in units of the environment.
+# Catches: a temperature that goes the wrong way, or is not learned; entropy in units of the environment.
 @pytest.mark.long
 def test_alpha_falls_where_entropy_is_above_its_target_and_rises_where_it_is_below(watch):
     above, below, kept = (watch("sac", BOUNDS, target_entropy=target, learn_alpha=learned).result.progress
@@ -91,7 +91,7 @@ def test_alpha_falls_where_entropy_is_above_its_target_and_rises_where_it_is_bel
     assert set(kept["alpha"]) == {1.0}
 
 
-# Turned red by: a CNN that the actor trains, which would forget what the critics need; one that nothing trains.
+# Catches: a CNN that the actor trains, which would forget what the critics need; one that nothing trains.
 def test_the_critics_train_the_cnn_of_images_and_the_actor_takes_its_features():
     cfg = sac.Config(env="Pendulum-v1", hidden=(8,))
     policy = sac.make_policy(cfg, Box(0, 255, (36, 36, 3), np.uint8), BOUNDS)
@@ -104,7 +104,7 @@ def test_the_critics_train_the_cnn_of_images_and_the_actor_takes_its_features():
     torch.testing.assert_close(torch.from_numpy(policy.actor()(image.numpy())[0]), mean.detach())
 
 
-# Turned red by: a CNN that is not among the critics' parameters, or also among the actor's.
+# Catches: a CNN that is not among the critics' parameters, or also among the actor's.
 def test_training_from_images_moves_every_network(tmp_path):
     cfg = sac.Config(env=Shades, hidden=(8,), log_dir=tmp_path.as_posix(), total_steps=40, learning_starts=20,
                      batch_size=4, quiet=True, tensorboard=False, threads=1)
@@ -114,7 +114,7 @@ def test_training_from_images_moves_every_network(tmp_path):
     assert all(not torch.equal(x, after[name]) for name, x in before.items())
 
 
-# Turned red by: a fixed temperature that is that of another run.
+# Catches: a fixed temperature that is that of another run.
 @pytest.mark.parametrize("name, env", [("sac", "Pendulum-v1"), ("sac_discrete", "CartPole-v1")])
 def test_a_fixed_temperature_is_the_one_asked_for(name, env, tmp_path):
     given = {"preset": "none", "hidden": (8,), "total_steps": 20, "learning_starts": 8, "batch_size": 4,
@@ -159,7 +159,7 @@ class Halves(gymnasium.Env):
         return image
 
 
-# Turned red by: a CNN that does not learn, with which all images look alike: the error of the critics stays at the
+# Catches: a CNN that does not learn, with which all images look alike: the error of the critics stays at the
 # variance of the rewards, and the actor stays random, because no action is better than others on average.
 @pytest.mark.long
 def test_critics_and_actor_learn_from_images(tmp_path):

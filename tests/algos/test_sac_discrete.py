@@ -23,7 +23,7 @@ def tensor(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-# Turned red by: the mean over actions for the sum; logits for log-probabilities.
+# Catches: the mean over actions for the sum; logits for log-probabilities.
 def test_an_expectation_is_that_of_many_samples():
     log_pi = tensor([0.1, 2.0, -1.0]).log_softmax(-1)
     x = tensor([3.0, -1.0, 2.0])
@@ -44,7 +44,7 @@ def test_the_soft_value_of_the_best_policy_has_a_closed_form(alpha):
     assert (expectation(other, soft_value(q[None], other, torch.tensor(alpha))) < value).all()
 
 
-# Turned red by: a policy loss with another minimum: its gradient is 0 at softmax(Q / alpha) and nowhere else.
+# Catches: a policy loss with another minimum: its gradient is 0 at softmax(Q / alpha) and nowhere else.
 def test_the_policy_loss_leads_to_the_softmax_of_the_values():
     q, alpha = tensor([1.0, -0.5, 0.3])[None], torch.tensor(0.7)
 
@@ -59,7 +59,7 @@ def test_the_policy_loss_leads_to_the_softmax_of_the_values():
 
 
 # Two states and two actions, gamma 1/2, alpha 1: 0 leads to itself for 0 or to state 1 for 1; state 1 ends, for 2 or 0.
-# V(1) = log(e^2 + 1); Q(0, .) = (V(0) / 2, 1 + V(1) / 2). Turned red by: a value after the end, or without entropy.
+# V(1) = log(e^2 + 1); Q(0, .) = (V(0) / 2, 1 + V(1) / 2). Catches: a value after the end, or without entropy.
 def test_soft_values_of_a_table_worked_by_hand():
     rew, next_state, terminated = tensor([0.0, 1.0], [2.0, 0.0]), torch.tensor([[0, 1], [0, 0]]), tensor([0, 0], [1, 1])
     q, alpha = torch.zeros(2, 2, dtype=torch.float64), torch.tensor(1.0)
@@ -74,7 +74,7 @@ def test_soft_values_of_a_table_worked_by_hand():
     assert q[0].tolist() == pytest.approx([math.log(root), 1 + ended / 2])
 
 
-# Turned red by: the sign; the target entropy subtracted; one action for all.
+# Catches: the sign; the target entropy subtracted; one action for all.
 @pytest.mark.parametrize("share, sign", [(0.9, -1), (0.2, 1)])
 def test_the_temperature_rises_where_entropy_is_below_its_target(share, sign):
     log_alpha, logits = torch.tensor(0.3, requires_grad=True), torch.tensor([[0.0, 1.0, 2.0]], requires_grad=True)
@@ -86,7 +86,7 @@ def test_the_temperature_rises_where_entropy_is_below_its_target(share, sign):
     assert np.sign(log_alpha.grad.item()) == sign                         # it goes against the slope
 
 
-# Every gradient step of a training, one transition and one action at a time. Turned red by: the target of an actor or
+# Every gradient step of a training, one transition and one action at a time. Catches: the target of an actor or
 # critics that lag or do not; entropy left out, or paid after the end; the value of another action; the larger critic in
 # either loss; an alpha that the actor's loss moves, or an actor that alpha's moves; a target entropy without log n.
 @pytest.mark.parametrize("learn_alpha", [True, False])
@@ -125,7 +125,7 @@ def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
     assert (seen.policy.log_alpha.item() != pytest.approx(math.log(0.5))) == learn_alpha
 
 
-# Turned red by: actions of the policy before `learning_starts`, or uniform ones after it; a transition of another step.
+# Catches: actions of the policy before `learning_starts`, or uniform ones after it; a transition of another step.
 @pytest.mark.long
 def test_the_replay_holds_what_happened_and_begins_with_uniform_actions(watch, monkeypatch):
     make_policy = sac_discrete.make_policy
@@ -146,7 +146,7 @@ def test_the_replay_holds_what_happened_and_begins_with_uniform_actions(watch, m
         assert tuple(next_obs.tolist()) == told.next_obs
 
 
-# Turned red by: an actor that computes otherwise than the learner, or keeps old weights.
+# Catches: an actor that computes otherwise than the learner, or keeps old weights.
 def test_the_actor_that_acts_is_the_one_that_learns():
     policy = ActorCritics(3, 4, (8,))
     act, obs = policy.actor(), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))

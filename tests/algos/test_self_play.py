@@ -25,7 +25,7 @@ def player_of(board, moves, hidden, kernel=0, channels=1):
     return Player(Dict(observation=Box(0, 1, board), action_mask=MultiBinary(moves)), kernel, channels, hidden)
 
 
-# Turned red by: an end of the range that is left out, delta that counts from the wrong side.
+# Catches: an end of the range that is left out, delta that counts from the wrong side.
 @pytest.mark.parametrize("delta, versions, drawn", [
     (0.0, 5, {0, 1, 2, 3, 4}), (1.0, 5, {4}), (0.5, 5, {2, 3, 4}), (0.5, 6, {3, 4, 5}), (0.3, 1, {0}), (0.9, 2, {1})])
 def test_opponents_come_from_the_newer_part_each_as_often_as_another(delta, versions, drawn):
@@ -34,7 +34,7 @@ def test_opponents_come_from_the_newer_part_each_as_often_as_another(delta, vers
     np.testing.assert_allclose(counts[sorted(drawn)], 3000 / len(drawn), rtol=0.15)
 
 
-# Turned red by: a closed move that can be drawn, an entropy that is not that of the open moves, logits that differ
+# Catches: a closed move that can be drawn, an entropy that is not that of the open moves, logits that differ
 # between acting and learning.
 def test_moves_that_are_not_open_do_not_exist():
     torch.manual_seed(0)
@@ -56,7 +56,7 @@ def test_moves_that_are_not_open_do_not_exist():
     assert all(torch.isfinite(p.grad).all() for p in player.pi.parameters())
 
 
-# Turned red by: a version that answers for another, a draw that is not one, a past self that goes on to learn.
+# Catches: a version that answers for another, a draw that is not one, a past self that goes on to learn.
 def test_each_past_self_answers_as_it_was():
     torch.manual_seed(0)
     player = player_of((4,), 3, (8,))
@@ -99,7 +99,7 @@ def test_mask_illegal_serves_arrays_and_tensors():
     assert mask_illegal(logits, obs)[0, 1] < -1e8 and mask_illegal(logits, obs)[0, 2] == 3
 
 
-# Turned red by: opponents that only move at random, seats that do not change, versions taken at the wrong times.
+# Catches: opponents that only move at random, seats that do not change, versions taken at the wrong times.
 @pytest.mark.long
 def test_it_learns_tic_tac_toe(tmp_path):
     quick = {"total_steps": 100_000, "num_envs": 64, "versions": 8, "hidden": (64,), "lr": 3e-3, "entropy_coef": 0.02}
@@ -115,7 +115,7 @@ def test_it_learns_tic_tac_toe(tmp_path):
     assert all(b >= a for a, b in zip(result.progress["versions"], result.progress["versions"][1:], strict=False))
 
 
-# Turned red by: past selves that are saved as the learner, weights that come back to another layer.
+# Catches: past selves that are saved as the learner, weights that come back to another layer.
 @pytest.mark.parametrize("kernel", [0, 2])
 def test_a_pool_is_saved(kernel):
     torch.manual_seed(0)

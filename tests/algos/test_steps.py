@@ -12,14 +12,14 @@ from spinup.envs.make import make
 from spinup.envs.spaces import space_to_json
 
 
-# Turned red by: one gradient step per environment step, whatever the ratio is.
+# Catches: one gradient step per environment step, whatever the ratio is.
 @pytest.mark.parametrize("name", ["rainbow", "sac_discrete", "param_noise"])
 def test_methods_of_discrete_actions_heed_the_ratio_too(name, watch):
     seen = watch(name, Discrete(2), num_envs=2, update_every=10, update_ratio=0.3, replay_size=40)
     assert abs(len(seen.of("q")) - 0.3 * (120 - 40 + 10)) < 1
 
 
-# Turned red by: as above.
+# Catches: as above.
 def test_her_heeds_the_ratio(tmp_path, monkeypatch):
     seen, relabel = [], her.relabel
     monkeypatch.setattr(her, "relabel", lambda *args: seen.append(1) or relabel(*args))
@@ -29,7 +29,7 @@ def test_her_heeds_the_ratio(tmp_path, monkeypatch):
     assert len(seen) == 130 - 99
 
 
-# Turned red by: a step size that stays constant, or that only the log shows.
+# Catches: a step size that stays constant, or that only the log shows.
 @pytest.mark.parametrize("algorithm", [dqn, rainbow], ids=["dqn", "rainbow"])
 def test_an_annealed_step_size_falls_to_nothing(algorithm, tmp_path, monkeypatch):
     taken, step = [], FlatAdam.step
@@ -41,7 +41,7 @@ def test_an_annealed_step_size_falls_to_nothing(algorithm, tmp_path, monkeypatch
     np.testing.assert_allclose(taken, told[99:])
 
 
-# Turned red by: a constant step size, gradients that are not clipped, the largest return in place of the quantile.
+# Catches: a constant step size, gradients that are not clipped, the largest return in place of the quantile.
 def test_request_rate_and_clip_of_the_decision_transformer(tmp_path, monkeypatch):
     taken, norms, step = [], [], FlatAdam.step
 

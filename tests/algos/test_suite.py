@@ -294,7 +294,7 @@ def state(policy: Policy) -> torch.Tensor:
     return torch.cat([x.double().flatten() for x in policy.module.state_dict().values()])
 
 
-# Turned red by: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
+# Catches: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
 # checkpoint without the normaliser; `act` without the start of Discrete.
 @LONG
 @each_served
@@ -315,7 +315,7 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, learned)
     assert total > 7.5
 
 
-# Turned red by: a seed that does not reach the environments, the network, the draws or the shuffling.
+# Catches: a seed that does not reach the environments, the network, the draws or the shuffling.
 @pytest.mark.long("decision_transformer")
 @each
 def test_the_seed_decides_everything(name, tmp_path):
@@ -344,7 +344,7 @@ def test_the_seed_decides_everything(name, tmp_path):
     assert first[told] != other[told]
 
 
-# Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
+# Catches: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
 # actions where drawn ones were asked for.
 @LONG
 @pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [
@@ -361,7 +361,7 @@ def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, learned
     assert evaluate(policy, env, episodes=300, deterministic=False) == found
 
 
-# Turned red by: an algorithm that takes actions that it cannot serve, or refuses without saying who can.
+# Catches: an algorithm that takes actions that it cannot serve, or refuses without saying who can.
 @pytest.mark.parametrize(("name", "task"), [(name, task) for name in ALGORITHMS for task in TASKS
                                             if kind_of(task) not in ALGORITHMS[name].about["actions"]])
 def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_path):
@@ -374,7 +374,7 @@ def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_pat
     assert str(error.value).endswith(f"for {kind} actions: {', '.join(fitting)}") and not list(tmp_path.iterdir())
 
 
-# Turned red by: test episodes that change what is learned, or differ from what the final policy gets; a column without
+# Catches: test episodes that change what is learned, or differ from what the final policy gets; a column without
 # a meaning.
 @each
 def test_test_episodes_only_look_and_every_column_is_explained(name, tmp_path, monkeypatch):
@@ -387,7 +387,7 @@ def test_test_episodes_only_look_and_every_column_is_explained(name, tmp_path, m
     assert tested.progress["test_return"][-1] == evaluate(tested.policy, env, episodes=3, seed=1).mean
 
 
-# Turned red by: an actor that keeps old weights, an old normaliser or log_std; another shuffle of actions than of
+# Catches: an actor that keeps old weights, an old normaliser or log_std; another shuffle of actions than of
 # observations; a rollout stored as [T, N].
 @pytest.mark.parametrize("name, task", [(name, task) for name, task in SERVED if "scores" in SUITES[name]])
 def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
@@ -417,7 +417,7 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
     assert np.ptp(scored[-1]) > 0.1                                       # by then the actions are no more alike
 
 
-# In half of the preset's steps; seeds 0 to 2 reach 490 and more. Turned red by: a preset that learns more slowly.
+# In half of the preset's steps; seeds 0 to 2 reach 490 and more. Catches: a preset that learns more slowly.
 @pytest.mark.long
 @pytest.mark.parametrize("name", CARTPOLE)
 def test_cartpole_with_its_preset(name, tmp_path):
@@ -426,7 +426,7 @@ def test_cartpole_with_its_preset(name, tmp_path):
     assert evaluate(result.policy, "CartPole-v1", episodes=100).mean >= SUITES[name]["cartpole"]
 
 
-# Turned red by: a misspelt setting or environment in a preset, a number out of its range.
+# Catches: a misspelt setting or environment in a preset, a number out of its range.
 @each
 def test_presets_are_settings_of_environments_that_exist(name):
     algorithm = ALGORITHMS[name]
@@ -447,7 +447,7 @@ def numbers(hint: Any, limits: tuple = ()) -> list[tuple]:
     return [found for inner in get_args(hint) if get_origin(hint) is not Literal for found in numbers(inner, limits)]
 
 
-# Turned red by: a field without a comment, or with its name for one; a number without a range, or not held to it.
+# Catches: a field without a comment, or with its name for one; a number without a range, or not held to it.
 @each
 def test_every_setting_says_its_reason_and_its_range(name):
     config = ALGORITHMS[name].load().Config

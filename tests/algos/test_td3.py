@@ -15,7 +15,7 @@ SUITE = {
 BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 
 
-# Turned red by: the maximum or the mean; the least of the batch.
+# Catches: the maximum or the mean; the least of the batch.
 def test_clipped_double_q_is_the_least_of_each_row():
     q = torch.tensor([[1.0, 5.0, -2.0], [2.0, 3.0, -4.0]], requires_grad=True)
     got = clipped_double_q(q)
@@ -23,14 +23,14 @@ def test_clipped_double_q_is_the_least_of_each_row():
     assert got.tolist() == [1.0, 3.0, -4.0] and q.grad.tolist() == [[1, 0, 0], [0, 1, 1]]
 
 
-# Turned red by: noise not clipped, or clipped with the action; an action that leaves the bounds.
+# Catches: noise not clipped, or clipped with the action; an action that leaves the bounds.
 def test_smoothed_action_clips_the_noise_and_then_the_action():
     act, noise = torch.tensor([[0.0, 0.5, 0.8, -0.9]]), torch.tensor([[0.3, -2.0, 0.4, -0.7]])
     torch.testing.assert_close(smoothed_action(act, noise, 0.5), torch.tensor([[0.3, 0.0, 1.0, -1.0]]))
     torch.testing.assert_close(smoothed_action(act, noise, 0.0), act)
 
 
-# Every gradient step of a training, one transition at a time. Turned red by: one critic's value in the target, or the
+# Every gradient step of a training, one transition at a time. Catches: one critic's value in the target, or the
 # larger; noise left out, not clipped, or of another size; the mean of both critics' errors; an actor that climbs the
 # second critic, or the lesser; an actor at every step, or at the odd ones.
 def test_every_update_is_the_one_worked_out_by_hand(watch):

@@ -16,20 +16,20 @@ SUITE = {
 BOUNDS = Box(np.float32([-1, 0]), np.float32([1, 10]))
 
 
-# Eq. 5 of the paper. Turned red by: the mean of Q in place of |Q|, which is 0 here; a gradient through the weight.
+# Eq. 5 of the paper. Catches: the mean of Q in place of |Q|, which is 0 here; a gradient through the weight.
 def test_the_weight_of_the_values_worked_by_hand():
     q = torch.tensor([3.0, -3.0, 1.0, -1.0], requires_grad=True)
     weight = value_weight(q, 2.5)
     assert weight.item() == pytest.approx(2.5 / 2) and not weight.requires_grad
 
 
-# Turned red by: the sum over dimensions; a distance that is not squared.
+# Catches: the sum over dimensions; a distance that is not squared.
 def test_the_imitation_loss_worked_by_hand():
     act, data_act = torch.tensor([[0.5, -0.5], [1.0, 0.0]]), torch.tensor([[0.5, 0.5], [0.0, 0.0]])
     assert imitation_loss(act, data_act).tolist() == [0.5, 0.5]
 
 
-# Turned red by: a term of eq. 3 left out or of the wrong sign; the weight of another critic; an actor at every step; a
+# Catches: a term of eq. 3 left out or of the wrong sign; the weight of another critic; an actor at every step; a
 # target without noise, or of one critic; a value after a termination, none after a truncation.
 @pytest.mark.parametrize("imitate", [True, False])
 def test_every_update_is_the_one_worked_out_by_hand(imitate, learn, same_step):

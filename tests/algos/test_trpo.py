@@ -52,7 +52,7 @@ each_policy = pytest.mark.parametrize("dist", [Categorical((4,)), Categorical((3
                                       ids=["categorical", "several", "gaussian"])
 
 
-# Turned red by: the sign; the ratio inverted; a gradient at the old policy that is not VPG's.
+# Catches: the sign; the ratio inverted; a gradient at the old policy that is not VPG's.
 def test_the_surrogate_is_ppos_without_a_clip_and_its_first_gradient_is_vpgs():
     logp = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
     adv, moved = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([-1.2, -1.7, -0.5])
@@ -64,7 +64,7 @@ def test_the_surrogate_is_ppos_without_a_clip_and_its_first_gradient_is_vpgs():
     assert torch.equal(ours, vpgs)
 
 
-# Turned red by: either select left out, or one after `exp`.
+# Catches: either select left out, or one after `exp`.
 def test_masked_steps_are_not_in_the_loss():
     nan, mask = float("nan"), torch.tensor([1, 0, 0])
     logp = torch.tensor([-1.0, nan, 500.0], requires_grad=True)
@@ -73,7 +73,7 @@ def test_masked_steps_are_not_in_the_loss():
     assert loss.tolist() == [-2.0, 0.0, 0.0] and logp.grad.tolist() == [-2.0, 0.0, 0.0]
 
 
-# The definition: the mean over states and the policy's own actions of the outer product of the score. Turned red by:
+# The definition: the mean over states and the policy's own actions of the outer product of the score. Catches:
 # KL(pi || pi_old) with another Hessian; no damping; a sum over states; one factor of 2.
 def test_the_product_is_that_of_the_matrix_of_score_outer_products():
     policy, params, obs = tiny(Categorical((4,)))
@@ -89,7 +89,7 @@ def test_the_product_is_that_of_the_matrix_of_score_outer_products():
     assert fisher.abs().max() > 0.1
 
 
-# Turned red by: a KL in which log_std is not; heads of which one is left out.
+# Catches: a KL in which log_std is not; heads of which one is left out.
 @each_policy
 def test_the_product_is_the_finite_difference_of_the_kls_gradient(dist):
     policy, params, obs = tiny(dist)
@@ -104,7 +104,7 @@ def test_the_product_is_the_finite_difference_of_the_kls_gradient(dist):
     assert product.abs().max() > 0.1
 
 
-# Turned red by: directions that are not conjugate; a residual that is not updated.
+# Catches: directions that are not conjugate; a residual that is not updated.
 def test_conjugate_gradient_solves_as_torch_does():
     root, b = numbers(8, 8), numbers(8, seed=1)
     matrix = root @ root.T + 0.1 * torch.eye(8, dtype=torch.float64)
@@ -112,7 +112,7 @@ def test_conjugate_gradient_solves_as_torch_does():
     torch.testing.assert_close(x, torch.linalg.solve(matrix, b), rtol=1e-6, atol=1e-8)
 
 
-# Turned red by: iterations that go on after the solution is found; a division by 0.
+# Catches: iterations that go on after the solution is found; a division by 0.
 @pytest.mark.parametrize("b, products", [([1.0, -2.0, 3.0], 1), ([0.0, 0.0, 0.0], 0)])
 def test_conjugate_gradient_stops_when_it_is_done(b, products):
     seen = []
@@ -120,7 +120,7 @@ def test_conjugate_gradient_stops_when_it_is_done(b, products):
     assert x.tolist() == [each / 2 for each in b] and len(seen) == products
 
 
-# On a quadratic the step has a closed form. Turned red by: a step along the loss; delta without the 2, or the root.
+# On a quadratic the step has a closed form. Catches: a step along the loss; delta without the 2, or the root.
 def test_the_step_is_along_the_natural_gradient_to_the_edge_of_the_trust_region():
     root, gradient = numbers(5, 5), numbers(5, seed=1)
     matrix = root @ root.T + torch.eye(5, dtype=torch.float64)
@@ -131,7 +131,7 @@ def test_the_step_is_along_the_natural_gradient_to_the_edge_of_the_trust_region(
     assert torch.equal(natural_step(0 * gradient, lambda v: matrix @ v, 0.02, 20), 0 * gradient)
 
 
-# Turned red by: a Fisher matrix, or a step, of another size: the exact KL would not be what the quadratic model says.
+# Catches: a Fisher matrix, or a step, of another size: the exact KL would not be what the quadratic model says.
 @each_policy
 def test_the_exact_kl_of_a_step_is_what_its_quadratic_model_says(dist):
     policy, params, obs = tiny(dist)
@@ -155,7 +155,7 @@ class Line:
         return torch.tensor(self.loss(theta.item())), torch.tensor(self.kl(theta.item()))
 
 
-# From 1 with a step of 1. Turned red by: a step that is taken although the loss rises, or is the same, or not a number;
+# From 1 with a step of 1. Catches: a step that is taken although the loss rises, or is the same, or not a number;
 # the limit of the KL ignored; a policy that stays at a refused point.
 @pytest.mark.parametrize("loss, kl, share", [
     (lambda x: -x, lambda x: 0.0, 1.0), (lambda x: x, lambda x: 0.0, 0.0), (lambda x: 3.0, lambda x: 0.0, 0.0),
@@ -201,7 +201,7 @@ def watched(monkeypatch, tmp_path):
     return training
 
 
-# Turned red by: an old policy that moves with the new one (its log_std is a weight); a KL of a part of the batch; a
+# Catches: an old policy that moves with the new one (its log_std is a weight); a KL of a part of the batch; a
 # step of V in the policy's weights.
 @pytest.mark.parametrize("env, settings", [("CartPole-v1", {}), ("Pendulum-v1", {"normalise_obs": True})])
 def test_every_update_of_a_training_stays_in_the_trust_region(env, settings, watched):
@@ -223,7 +223,7 @@ def test_every_update_of_a_training_stays_in_the_trust_region(env, settings, wat
     assert max(result.progress["loss"]) < 0
 
 
-# Turned red by: advantages that are not normalised, or that differ between the gradient and the line search.
+# Catches: advantages that are not normalised, or that differ between the gradient and the line search.
 def test_the_step_does_not_depend_on_the_unit_of_the_rewards(watched, monkeypatch):
     seen, gradient, surrogate = [], trpo.policy_gradient, trpo.surrogate_loss
     monkeypatch.setattr(trpo, "policy_gradient", lambda logp, adv: (seen.append([adv]), gradient(logp, adv))[1])
@@ -236,7 +236,7 @@ def test_the_step_does_not_depend_on_the_unit_of_the_rewards(watched, monkeypatc
         assert len(others) >= 2 and all(torch.equal(adv, other) for other in others)
 
 
-# Turned red by: a policy whose second derivatives do not exist: large products on a CPU have a backward pass of ours.
+# Catches: a policy whose second derivatives do not exist: large products on a CPU have a backward pass of ours.
 def test_second_derivatives_of_large_batches_are_those_of_small_ones():
     policy = ActorCritic((3,), Categorical((4,)), (64, 64))
     params = [*policy.pi.parameters()]
@@ -247,14 +247,14 @@ def test_second_derivatives_of_large_batches_are_those_of_small_ones():
     torch.testing.assert_close(whole, sum(parts) / len(parts), rtol=1e-3, atol=1e-6)
 
 
-# Turned red by: the name of a setting that TRPO does not have.
+# Catches: the name of a setting that TRPO does not have.
 def test_after_a_nan_the_advice_names_a_setting_of_trpo():
     run = SimpleNamespace(config=trpo.Config(), steps=0, steps_each=8, directory=Path("runs/x"))
     with pytest.raises(NonFiniteError, match="loss became NaN.*try a smaller --value-lr first"):
         Training.check_finite(run, loss=torch.tensor(float("nan")))
 
 
-# Turned red by: advantages as the targets of the values; fewer steps than `value_epochs`.
+# Catches: advantages as the targets of the values; fewer steps than `value_epochs`.
 def test_values_learn_the_targets_of_gae(tmp_path, monkeypatch):
     returns, targets, gae, value_loss = [], [], trpo.gae, trpo.value_loss
 
@@ -276,7 +276,7 @@ def test_values_learn_the_targets_of_gae(tmp_path, monkeypatch):
         torch.testing.assert_close(target, returns[i // 5])
 
 
-# Turned red by: the other sign of the entropy bonus, or none, in the gradient or in the line search.
+# Catches: the other sign of the entropy bonus, or none, in the gradient or in the line search.
 def test_the_entropy_bonus_alone_raises_the_entropy(tmp_path, monkeypatch):
     monkeypatch.setattr(trpo, "policy_gradient", lambda logp, adv: (0 * logp, {}))
     monkeypatch.setattr(trpo, "surrogate_loss", lambda logp, old, adv: 0 * logp)

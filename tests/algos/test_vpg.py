@@ -18,7 +18,7 @@ SUITE = {
     "scores": "policy_gradient"}
 
 
-# Turned red by: the sign; no advantage.
+# Catches: the sign; no advantage.
 def test_policy_gradient_by_hand():
     logp = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
     loss, stats = policy_gradient(logp, torch.tensor([2.0, -1.0, 0.0]))
@@ -35,7 +35,7 @@ def test_value_loss_by_hand():
 
 
 # The policy gradient theorem, exactly: all actions of one state, weighted by their probability. The rewards need not be
-# centred for it. Turned red by: the sign; any weight but A.
+# centred for it. Catches: the sign; any weight but A.
 def test_it_is_the_gradient_of_the_expected_reward():
     dist, reward = Categorical((4,)), torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
     logits = torch.tensor([0.1, 0.5, -1.0, 0.3], dtype=torch.float64, requires_grad=True)
@@ -52,7 +52,7 @@ def train(tmp_path, **settings):
                                 log_dir=tmp_path.as_posix(), **settings))
 
 
-# Turned red by: a setting that does not reach the network; one that scales other layers too.
+# Catches: a setting that does not reach the network; one that scales other layers too.
 @pytest.mark.parametrize("algorithm", [vpg, trpo])
 def test_the_gain_is_that_of_the_policys_last_layer(algorithm):
     one, two = (algorithm.make_policy(algorithm.Config(output_gain=gain), Box(-1, 1, (3,)), Box(-1, 1, (2,)))
@@ -61,7 +61,7 @@ def test_the_gain_is_that_of_the_policys_last_layer(algorithm):
     assert float(torch.linalg.matrix_norm(two.pi[0].weight, 2)) == pytest.approx(2**0.5)
 
 
-# Turned red by: several steps of the policy on a batch, which is what VPG may not do; a critic trained only once.
+# Catches: several steps of the policy on a batch, which is what VPG may not do; a critic trained only once.
 def test_one_step_for_the_policy_and_many_for_the_value_function(tmp_path, monkeypatch):
     calls = {"policy_gradient": 0, "value_loss": 0}
 
@@ -77,7 +77,7 @@ def test_one_step_for_the_policy_and_many_for_the_value_function(tmp_path, monke
     assert calls == {"policy_gradient": 3, "value_loss": 21}
 
 
-# Turned red by: advantages that are not whitened: the step then depends on the unit of the rewards.
+# Catches: advantages that are not whitened: the step then depends on the unit of the rewards.
 def test_the_step_does_not_depend_on_the_unit_of_the_rewards(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(vpg, "policy_gradient", lambda logp, adv: (seen.append(adv), policy_gradient(logp, adv))[1])
@@ -104,7 +104,7 @@ class Screen(gymnasium.Env):
         return self.look(), float(action), bool(self.np_random.random() < 0.2), False, {}
 
 
-# Turned red by: a loss of the value function that moves the CNN, whose features are those of the policy.
+# Catches: a loss of the value function that moves the CNN, whose features are those of the policy.
 @pytest.mark.parametrize("algorithm, still", [(vpg, {"lr": 1e-12}), (trpo, {"max_kl": 1e-20})], ids=["vpg", "trpo"])
 def test_of_images_the_value_function_trains_its_head_alone(algorithm, still, tmp_path, monkeypatch):
     begun, make_policy = [], algorithm.make_policy
@@ -122,7 +122,7 @@ def test_of_images_the_value_function_trains_its_head_alone(algorithm, still, tm
     assert moved == {"v"}
 
 
-# Turned red by: either select left out.
+# Catches: either select left out.
 def test_masked_steps_are_not_in_the_loss():
     nan, mask = float("nan"), torch.tensor([1, 0])
     loss, stats = policy_gradient(torch.tensor([-1.0, nan]), torch.tensor([2.0, nan]), mask)

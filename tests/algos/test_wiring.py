@@ -39,7 +39,7 @@ def train(tmp_path) -> Callable[..., Result]:
     return training
 
 
-# Turned red by: the setting not given to an optimiser, which would clip nothing.
+# Catches: the setting not given to an optimiser, which would clip nothing.
 @each(ON_POLICY)
 def test_gradients_are_clipped_at_the_setting(algorithm, train, monkeypatch):
     steps, step = {}, FlatAdam.step
@@ -67,7 +67,7 @@ def test_the_gradients_of_cql_and_rainbow_are_clipped_too(learn, tmp_path, monke
     assert norms and max(norms) <= 1.001e-3
 
 
-# Turned red by: torch's 1e-8, or a larger number.
+# Catches: torch's 1e-8, or a larger number.
 @each(BATCHES)
 def test_adam_has_the_epsilon_of_the_original_ppo(algorithm, train, monkeypatch):
     made, init = [], FlatAdam.__init__
@@ -77,7 +77,7 @@ def test_adam_has_the_epsilon_of_the_original_ppo(algorithm, train, monkeypatch)
     assert made[0] == 1e-5
 
 
-# Turned red by: another discount factor; ends of episodes by truncation that do not end the return.
+# Catches: another discount factor; ends of episodes by truncation that do not end the return.
 @each([*SCALED])
 def test_rewards_are_scaled_by_the_discounted_return_of_an_episode(algorithm, train, monkeypatch):
     class Short(gymnasium.Env):
@@ -112,7 +112,7 @@ def test_rewards_are_scaled_by_the_discounted_return_of_an_episode(algorithm, tr
     assert given == [(False, n) for n in ends]
 
 
-# Turned red by: a coefficient that keeps its first value, as without `anneal`.
+# Catches: a coefficient that keeps its first value, as without `anneal`.
 @each([rl2, self_play])
 def test_the_entropy_bonus_anneals_with_the_learning_rate(algorithm, train, monkeypatch):
     coefficients, minimizer = [], FlatAdam.minimizer
@@ -130,7 +130,7 @@ def test_the_entropy_bonus_anneals_with_the_learning_rate(algorithm, train, monk
     assert coefficients == pytest.approx([0.3, 0.225, 0.15, 0.075])
 
 
-# Turned red by: the ratio of variances inverted, or not taken from 1.
+# Catches: the ratio of variances inverted, or not taken from 1.
 @each([vpg, trpo, ppo, rl2, self_play])
 def test_the_explained_variance(algorithm, train, monkeypatch):
     kept, function = [], "trial_advantages" if algorithm is rl2 else "gae"
@@ -146,14 +146,14 @@ def test_the_explained_variance(algorithm, train, monkeypatch):
     assert found == pytest.approx(kept, rel=1e-3, abs=1e-4)
 
 
-# Turned red by: the error of the bonus values in the loss although no bonus is used; its discount factor then matters.
+# Catches: the error of the bonus values in the loss although no bonus is used; its discount factor then matters.
 def test_without_a_bonus_its_values_do_not_train(train):
     policies = [train(curiosity, bonus_coef=0, bonus_gamma=gamma).policy.module for gamma in (0.5, 0.9)]
     for a, b in zip(*(policy.parameters() for policy in policies), strict=True):
         assert torch.equal(a, b)
 
 
-# Turned red by: the two coefficients exchanged, or advantages that are not divided by their deviation.
+# Catches: the two coefficients exchanged, or advantages that are not divided by their deviation.
 def test_only_the_ratio_of_the_two_coefficients_counts(train):
     weights = [torch.nn.utils.parameters_to_vector(train(curiosity, reward_coef=r, bonus_coef=b).policy.module.pi
                                                    .parameters()) for r, b in ((2, 1), (20, 10), (1, 2))]
@@ -161,13 +161,13 @@ def test_only_the_ratio_of_the_two_coefficients_counts(train):
     assert not torch.allclose(weights[0], weights[2], rtol=1e-3, atol=1e-4)
 
 
-# Turned red by: statistics of the first rollout alone.
+# Catches: statistics of the first rollout alone.
 def test_the_view_of_the_predictors_sees_every_rollout(train):
     view = load_checkpoint(train(curiosity).directory / "checkpoint.pt")["parts"]["view"]
     assert view["count"] == 128 + 32                                      # the first of four counts twice
 
 
-# Turned red by: two columns exchanged; the mean over the other axis.
+# Catches: two columns exchanged; the mean over the other axis.
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
 def test_the_columns_of_actors_and_critics(algorithm, watch):
     seen = watch(algorithm, Box(-1, 1, (2,)), total_steps=60)
@@ -181,7 +181,7 @@ def test_the_columns_of_actors_and_critics(algorithm, watch):
         assert progress["action_std"][-1] == pytest.approx(float(act.std(0).mean()), rel=1e-4)
 
 
-# Turned red by: a variance in place of the deviation; a sum in place of the norm.
+# Catches: a variance in place of the deviation; a sum in place of the norm.
 def test_the_columns_of_evolution_strategies(tmp_path, monkeypatch):
     played, play = [], es.play
     monkeypatch.setattr(es, "play", lambda *args: played.append(play(*args)) or played[-1])
@@ -211,7 +211,7 @@ class Ends(gymnasium.Env):
         return np.array([10 + self.t, self.np_random.normal()], np.float32)
 
 
-# Turned red by: a time limit that ends the return; the value of the next episode's first observation, or of one that is
+# Catches: a time limit that ends the return; the value of the next episode's first observation, or of one that is
 # not normalised, after it.
 @each([vpg, trpo, ppo])
 def test_a_time_limit_is_bootstrapped_from_the_last_observation(algorithm, train, monkeypatch):
@@ -232,7 +232,7 @@ def test_a_time_limit_is_bootstrapped_from_the_last_observation(algorithm, train
         torch.testing.assert_close(next_values[~terminated], after[~terminated])
 
 
-# Turned red by: another discount or lambda than those set; advantages, or the returns of the other reward, as targets.
+# Catches: another discount or lambda than those set; advantages, or the returns of the other reward, as targets.
 @each(ON_POLICY)
 def test_discount_and_lambda_make_the_targets_of_the_values(algorithm, train, monkeypatch):
     asked, returns, targets, gae, value_loss = [], [], [], algorithm.gae, algorithm.value_loss
@@ -254,7 +254,7 @@ def test_discount_and_lambda_make_the_targets_of_the_values(algorithm, train, mo
         torch.testing.assert_close(target, returns[i // steps])
 
 
-# Turned red by: minibatches in the order of time, or in the same order in each epoch; a step that an epoch leaves out.
+# Catches: minibatches in the order of time, or in the same order in each epoch; a step that an epoch leaves out.
 @each(BATCHES)
 def test_each_epoch_is_shuffled_anew(algorithm, train, monkeypatch):
     seen, surrogate = [], algorithm.clipped_surrogate
@@ -265,7 +265,7 @@ def test_each_epoch_is_shuffled_anew(algorithm, train, monkeypatch):
     assert len(seen) == 4 and torch.equal(first.sort().values, second.sort().values) and not torch.equal(first, second)
 
 
-# Turned red by: the default in place of what was set.
+# Catches: the default in place of what was set.
 def test_damping_and_delta_are_those_asked_for(train, monkeypatch):
     damped, drawn, product, opponents = [], [], trpo.fisher_product, self_play.opponents
     monkeypatch.setattr(trpo, "fisher_product", lambda kl, params, damping: (

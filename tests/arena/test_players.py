@@ -28,7 +28,7 @@ def best(board: str, mover: str) -> int:
     return max(-best(board[:i] + mover + board[i + 1:], other) for i in range(9) if board[i] == " ")
 
 
-# Turned red by: a line, the side to move or the sign wrong in minimax; a best move that is never drawn.
+# Catches: a line, the side to move or the sign wrong in minimax; a best move that is never drawn.
 def test_minimax_makes_each_of_the_best_moves_and_no_other():
     board = TicTacToe(300)
     for _ in range(6):
@@ -48,7 +48,7 @@ def test_minimax_makes_each_of_the_best_moves_and_no_other():
         board.reset(over)
 
 
-# Turned red by: a win not taken, a loss not kept off, another move than those where it must.
+# Catches: a win not taken, a loss not kept off, another move than those where it must.
 @pytest.mark.long
 def test_one_ply_wins_where_it_can_and_keeps_off_what_it_must():
     board, checked = ConnectFour(400), {"win": 0, "block": 0}
@@ -106,7 +106,7 @@ def person(tmp_path):
         player.close()
 
 
-# Turned red by: stones or mask of the other side, another type or shape than PettingZoo's.
+# Catches: stones or mask of the other side, another type or shape than PettingZoo's.
 def test_a_persons_player_sees_what_pettingzoo_shows(person):
     player = person("def act(observation, mask):\n"
                     "    assert observation.shape == (6, 7, 2) and observation.dtype == mask.dtype == 'int8'\n"
@@ -117,7 +117,7 @@ def test_a_persons_player_sees_what_pettingzoo_shows(person):
     assert player.moves(board.observe(), board.legal(), RNG).tolist() == [3] and not player.faults
 
 
-# Turned red by: whatever else a file does taking the tournament along, or not being said.
+# Catches: whatever else a file does taking the tournament along, or not being said.
 @pytest.mark.long(r"def act(observation, mask):\n    while True: pass-gave no move within 0.3 s-3")
 @pytest.mark.parametrize("text, fault, times", [
     ("def act(observation, mask):\n    return int(mask.argmin())", ILLEGAL, 4),
@@ -158,7 +158,7 @@ def test_a_player_that_fails_once_goes_on(person, tmp_path):
     assert player.faults == {"ended its process (exit code 1)": 1} and 0.0 in scores
 
 
-# Turned red by: killpg alone, which a process that has left the group outlives; a filter that forgets a way.
+# Catches: killpg alone, which a process that has left the group outlives; a filter that forgets a way.
 @pytest.mark.skipif(not seccomp_filter(threads=True, sockets=True), reason="no filter of system calls here")
 @pytest.mark.parametrize("start", [
     "import os\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(100)",
@@ -182,7 +182,7 @@ SCRIBBLE = "import os\nfor i in range(3, 500):\n    try: os.write(i, TEXT)\n    
 ACT = "def act(observation, mask):\n    "
 
 
-# Turned red by: an answer that is believed to be JSON, an object, with a whole number of the right name, and short; a
+# Catches: an answer that is believed to be JSON, an object, with a whole number of the right name, and short; a
 # player that writes ahead, or does not read, and is waited for.
 @pytest.mark.long(r"import os, time\nos.closerange(3, 500)\ntime.sleep(60)-closed a file descriptor of the arena")
 @pytest.mark.parametrize("text, fault", [

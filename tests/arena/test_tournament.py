@@ -23,7 +23,7 @@ RESULTS = {"names": ["a", "b"], "versions": ["1", "2"], "scores": [[0, 1], [0, 0
            "elo": [1210, 1190], "faults": [{}, {}]}
 
 
-# Turned red by: matches that tell nothing, results that are kept for the wrong player, an Elo that makes points.
+# Catches: matches that tell nothing, results that are kept for the wrong player, an Elo that makes points.
 def test_twelve_players_of_known_strength_are_ranked():
     record = simulate(0, 60)
     assert spearmanr(TRUTH, record.strengths().rating)[0] >= 0.9 and spearmanr(TRUTH, record.elo)[0] >= 0.8
@@ -32,7 +32,7 @@ def test_twelve_players_of_known_strength_are_ranked():
     assert np.abs(record.begun.sum(1) - record.begun.sum(0)).max() <= 8
 
 
-# Turned red by: intervals that matchmaking by rating makes wrong.
+# Catches: intervals that matchmaking by rating makes wrong.
 @pytest.mark.long
 def test_intervals_cover_the_truth_when_matches_are_made_by_rating():
     found = [simulate(seed).strengths() for seed in range(40)]            # of 200: `spinup bench paper self-play`
@@ -93,7 +93,7 @@ def test_results_are_whole_after_every_match(tmp_path, monkeypatch):
     assert hold(TicTacToe, players, 15, 5, 0, file, print, lambda record: None).begun.sum() == 15
 
 
-# Turned red by: games thrown away where a name is another; who has changed taken for who is now called so; two who
+# Catches: games thrown away where a name is another; who has changed taken for who is now called so; two who
 # play the same taken for one.
 def test_who_has_another_name_keeps_its_games():
     record = Record.empty(["mine", "x @5k", "x", "yours"], ["1", "2 @5000", "2", "3"])
@@ -107,7 +107,7 @@ def test_who_has_another_name_keeps_its_games():
     assert back.names == ["mine", "bob/mine", "y", "y @5k", "yours"] and back.scores[0, 3] == 3 and not changed
 
 
-# Turned red by: a player whose games are lost because another one now has its name.
+# Catches: a player whose games are lost because another one now has its name.
 def test_a_name_that_another_takes_over_loses_no_games():
     record = Record.empty(["a", "b"], ["1", "2"])
     record.add(0, 1, [1.0] * 3)
@@ -133,7 +133,7 @@ def check_sentence(done, words: str) -> None:
     assert done.code == 2 and done.err.count("\n") == 1 and words in done.err
 
 
-# Turned red by: the result of one seat given to the other, games that end but are played on.
+# Catches: the result of one seat given to the other, games that end but are played on.
 def test_the_first_gets_what_it_won_and_a_player_is_out_when_it_says_so():
     def low(observation, legal, rng):
         return legal.argmax(1)
@@ -186,7 +186,7 @@ def trained(tmp_path_factory):
                              log_dir=tmp_path_factory.mktemp("runs").as_posix(), quiet=True, tensorboard=False)
 
 
-# Turned red by: a version that plays with another's weights, is rated at another's steps, or is not the last policy.
+# Catches: a version that plays with another's weights, is rated at another's steps, or is not the last policy.
 def test_past_selves_play_as_they_did(trained):
     import spinup as library
     players = gather([trained.directory], "tictactoe", "TicTacToe-v0", 3, 1, 512, library.load)
@@ -222,7 +222,7 @@ def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tm
     assert "resuming with" in cli(*line).out and json.loads((out / "ratings.json").read_text())["players"]
 
 
-# Turned red by: names of which nobody can tell whose they are; a namesake more by which others lose their games.
+# Catches: names of which nobody can tell whose they are; a namesake more by which others lose their games.
 @pytest.mark.long
 def test_namesakes_are_called_by_their_folders(cli, tmp_path):
     files = [tmp_path / folder / "mine.py" for folder in ("ann", "bob", "old/bob")]
@@ -243,7 +243,7 @@ def test_namesakes_are_called_by_their_folders(cli, tmp_path):
         player.close()
 
 
-# Turned red by: a line in the picture of two runs; past selves that lose the name of theirs.
+# Catches: a line in the picture of two runs; past selves that lose the name of theirs.
 def test_runs_of_one_name_are_called_by_their_folders(trained, tmp_path):
     import shutil
 
@@ -267,7 +267,7 @@ def test_a_person_plays_in_the_terminal(trained, cli, monkeypatch):
     assert found.code == 0 and " won, " in found.out
 
 
-# Turned red by: a traceback where nobody can type.
+# Catches: a traceback where nobody can type.
 @pytest.mark.parametrize("command", [["play", "minimax", "--game", "tictactoe"], ["llm", "chat", "runs/x"]])
 def test_a_closed_input_is_told(command, cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
@@ -281,7 +281,7 @@ def test_an_input_that_ends_ends_the_game(cli, monkeypatch):
     assert found.code == 0 and found.out.endswith("The input ended, so the game is over.\n")
 
 
-# Turned red by: advice that leads to another refusal.
+# Catches: advice that leads to another refusal.
 def test_a_run_of_no_game_is_refused(cli, tmp_path):
     import spinup as library
     settings = {"total_steps": 512, "num_envs": 2, "rollout_steps": 32, "quiet": True, "tensorboard": False}
@@ -333,7 +333,7 @@ def test_a_run_in_another_environment_is_refused(trained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-# Turned red by: an observation without the frames that the network expects, which is a traceback.
+# Catches: an observation without the frames that the network expects, which is a traceback.
 def test_a_run_with_several_frames_is_refused(tmp_path):
     import spinup as library
     short = {"env": "TicTacToe-v0", "total_steps": 64, "num_envs": 2, "rollout_steps": 16, "minibatches": 1,
@@ -349,7 +349,7 @@ class Mine(TicTacToe):
     """A game of one's own."""
 
 
-# Turned red by: advice that does not work, an error of Python's where a sentence belongs.
+# Catches: advice that does not work, an error of Python's where a sentence belongs.
 def test_a_run_in_a_game_of_ones_own_is_no_players(cli, tmp_path, capsys):
     import spinup as library
     library.self_play(Mine, total_steps=1024, num_envs=16, rollout_steps=32, log_dir=str(tmp_path), exp_name="mine")
@@ -360,7 +360,7 @@ def test_a_run_in_a_game_of_ones_own_is_no_players(cli, tmp_path, capsys):
         assert code == 2 and "Python object" in err and "spinup.load" in err
 
 
-# Turned red by: two tournaments that write the same files, so that the games of one are lost.
+# Catches: two tournaments that write the same files, so that the games of one are lost.
 def test_a_folder_belongs_to_one_tournament_at_a_time(cli, tmp_path):
     (tmp_path / "arena").mkdir()
     with FileLock(tmp_path / "arena/.lock"):

@@ -338,7 +338,7 @@ class Ended(Run):
         self.env.finished = [(r, 1) for r in returns]
 
 
-# Turned red by: episodes of earlier updates, or test episodes, that count.
+# Catches: episodes of earlier updates, or test episodes, that count.
 def test_a_run_is_stopped_once_when_twenty_episodes_in_a_row_reach_the_target(monkeypatch):
     monkeypatch.setattr(Run, "after_update", Run.after_update)            # undo what stop_at does
     interruptions = []
@@ -377,7 +377,7 @@ def test_time_to_says_when_a_seed_never_gets_there(monkeypatch, capsys):
     assert result["goal"] == 2.5 and not result["met"]
 
 
-# Turned red by: a traceback in the place of the sentence that `child` passes on.
+# Catches: a traceback in the place of the sentence that `child` passes on.
 def test_a_users_error_in_a_process_ends_it_with_its_words(capsys):
     def refuse():
         raise UserError("dqn needs discrete actions;\nchoose sac")
@@ -391,14 +391,14 @@ def test_time_to_passes_on_what_the_command_line_says():
         time_to("ppo", "CartPool-v1", target=475, seeds=[1])
 
 
-# Turned red by: the advice to give --data, which these commands do not have.
+# Catches: the advice to give --data, which these commands do not have.
 @pytest.mark.parametrize("what", ["time-to", "returns"])
 def test_an_algorithm_that_learns_from_a_dataset_has_another_benchmark(cli, what):
     done = cli("bench", what, "bc")
     assert done.code == 2 and done.err.endswith("type: spinup bench paper offline\n") and not done.out
 
 
-# Turned red by: the heading of a benchmark that cannot run.
+# Catches: the heading of a benchmark that cannot run.
 def test_time_to_prints_nothing_before_an_algorithm_that_cannot_train_there(capsys):
     for algo, words in (("bc", "--data is missing"), ("sac", "sac cannot act in")):
         with pytest.raises(UserError, match=words):
@@ -406,7 +406,7 @@ def test_time_to_prints_nothing_before_an_algorithm_that_cannot_train_there(caps
     assert capsys.readouterr().out == ""
 
 
-# Turned red by: a seed left out, an evaluation of other length, a goal that decides nothing, a run that is repeated.
+# Catches: a seed left out, an evaluation of other length, a goal that decides nothing, a run that is repeated.
 def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(tmp_path, monkeypatch, capsys, here):
     preset = returns_module.configure
     monkeypatch.setattr(returns_module, "spinup", lambda *words: here(
@@ -450,7 +450,7 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here
     assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200
 
 
-# Turned red by: two runs at a time with two threads each: a thread that has no core holds up the other.
+# Catches: two runs at a time with two threads each: a thread that has no core holds up the other.
 def test_runs_side_by_side_have_one_thread_each(tmp_path, monkeypatch):
     typed = []
 
@@ -464,7 +464,7 @@ def test_runs_side_by_side_have_one_thread_each(tmp_path, monkeypatch):
     assert "--threads" not in typed[0] and typed[1][-2:] == ("--threads", "1")
 
 
-# Turned red by: a peer with another number of steps, one that is trained twice, a goal that is not the peer's mean.
+# Catches: a peer with another number of steps, one that is trained twice, a goal that is not the peer's mean.
 @pytest.mark.long
 def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, here, fork_python):
     fork_python(process)
@@ -505,7 +505,7 @@ def test_a_peer_that_cannot_train_is_refused_before_any_run(algo, env, message, 
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: a training run that goes on after `kill` has ended the benchmark.
+# Catches: a training run that goes on after `kill` has ended the benchmark.
 def test_sigterm_ends_the_children_too(tmp_path):
     (tmp_path / "a.py").write_text("""
 import os, signal, subprocess, sys, threading

@@ -13,14 +13,14 @@ def a_run(finished):
     return write
 
 
-# Turned red by: updates for responses; a row that is counted from its beginning; the last row with a reward.
+# Catches: updates for responses; a row that is counted from its beginning; the last row with a reward.
 @pytest.mark.parametrize(("rewards", "first"), [
     ([0, 0, 0.01, 0], 3 * 4 * 128), ([0.5, 1], 4 * 128), ([0, 0], float("inf"))])
 def test_a_lock_is_open_from_the_first_reward(rewards, first, tmp_path, a_run):
     assert bench.opened(a_run(tmp_path / "a", rewards)) == first
 
 
-# Turned red by: a goal of all seeds; a lock that GRPO opens, or answers bought with accuracy, and nothing is missed.
+# Catches: a goal of all seeds; a lock that GRPO opens, or answers bought with accuracy, and nothing is missed.
 @pytest.mark.parametrize(("shut", "lucky", "accuracy", "different", "met"), [
     (0, 0, 0.5, 6.0, True), (1, 0, 0.5, 6.0, True), (2, 0, 0.5, 6.0, False), (0, 1, 0.5, 6.0, False),
     (0, 0, 0.4, 6.0, False), (0, 0, 0.5, 5.9, False)])

@@ -18,7 +18,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-# Turned red by: the mean of the seeds in place of the lowest; the best of the two environments; behaviour cloning that
+# Catches: the mean of the seeds in place of the lowest; the best of the two environments; behaviour cloning that
 # may be better; minutes of one run alone.
 @pytest.mark.parametrize(("longer", "correlation", "best", "runs", "missed"), [
     (0, 0.9, 480.0, 4, set()),
@@ -48,7 +48,7 @@ def test_every_seed_must_meet_every_goal(longer, correlation, best, runs, missed
     assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Turned red by: a walk that is measured from another node, or beyond its end; a second episode that counts.
+# Catches: a walk that is measured from another node, or beyond its end; a second episode that counts.
 @pytest.mark.parametrize("right", [True, False])
 def test_lengths_are_those_of_the_first_walk_from_each_node(right):
     graph, requests = RandomGraph(1, 0), []

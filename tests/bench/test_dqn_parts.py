@@ -39,7 +39,7 @@ def measured(tmp_path, monkeypatch):
     return best, asked
 
 
-# Turned red by: a goal that is met when the part is worse than its baseline; a missed line with exit code 0.
+# Catches: a goal that is met when the part is worse than its baseline; a missed line with exit code 0.
 @pytest.mark.long("noisy1-False")
 @pytest.mark.parametrize("noisy, met", [([0.0, 12.0, 12.0, 12.0], True), ([0.0, 0.0, 0.0, 1.0], False)])
 def test_each_part_must_be_better_than_without_it(noisy, met, measured, tmp_path):
@@ -52,7 +52,7 @@ def test_each_part_must_be_better_than_without_it(noisy, met, measured, tmp_path
     assert {flags for *_, flags in measured[1]} == {dqn_parts.FLAGS} and len(measured[1]) == 4
 
 
-# Turned red by: steps that are dropped or repeated; a success that is not rewarded, or an end that is not one.
+# Catches: steps that are dropped or repeated; a success that is not rewarded, or an end that is not one.
 def test_the_cliffwalk_has_every_sequence_once():
     replay, n = dqn_parts.cliffwalk(4), 4
     batch = replay.sample(np.arange(len(replay)))
@@ -67,7 +67,7 @@ def test_the_cliffwalk_has_every_sequence_once():
     assert got == sorted(expected) and len(got) == 2 ** (n + 1) - 2 and batch.rew.sum() == 1
 
 
-# Turned red by: probabilities of another chain; a distribution that is narrower than the true one.
+# Catches: probabilities of another chain; a distribution that is narrower than the true one.
 def test_c51_learns_the_exact_returns_of_the_stochastic_chain():
     support, p = dqn_parts.learn_distribution(0, updates=1000)
     returns, exact = dqn_parts.exact_returns(dqn_parts.CHAIN, dqn_parts.GAMMA)

@@ -38,7 +38,7 @@ def trained(tmp_path, monkeypatch):
     return ends, asked
 
 
-# Turned red by: a gain over another method; a share of another one; a limit that is not reached and counts as met; a
+# Catches: a gain over another method; a share of another one; a limit that is not reached and counts as met; a
 # missed line with exit code 0.
 @pytest.mark.parametrize("changed, met", [({}, True), ({"plain": 0.81}, False), ({"discount": 0.99}, True),
                                           ({"reinforce": 1.01}, False), ({"best": 0.99}, True)])
@@ -52,7 +52,7 @@ def test_the_goals_are_those_of_drift(changed, met, trained, tmp_path, monkeypat
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
-# 256 responses per update: 10 updates of 20 tokens, then 20 of 10. Turned red by: updates of a row that are counted
+# 256 responses per update: 10 updates of 20 tokens, then 20 of 10. Catches: updates of a row that are counted
 # from the beginning; responses per prompt left out; tokens of the training in place of those that were sampled.
 def test_tokens_are_those_of_the_games_to_learn_from(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.02)
@@ -66,13 +66,13 @@ def test_tokens_are_those_of_the_games_to_learn_from(trained, tmp_path, monkeypa
     assert not lines["testbed: nats from the closed form to weighted imitation"].met
 
 
-# Turned red by: the first row above a success in place of the line between the rows.
+# Catches: the first row above a success in place of the line between the rows.
 def test_tokens_until_a_success():
     curve = {"tokens": [10.0, 20.0, 30.0], "held_out_accuracy": [0.5, 0.7, 0.9]}
     assert [drift.until(curve, x) for x in (0.4, 0.6, 0.9, 0.95)] == pytest.approx([10, 15, 30, 30])
 
 
-# Turned red by: other data for one of the methods; other seeds.
+# Catches: other data for one of the methods; other seeds.
 def test_fixed_methods_learn_from_the_same_responses(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.001)
     drift.measure((3,), 1, tmp_path / "runs")
@@ -80,6 +80,6 @@ def test_fixed_methods_learn_from_the_same_responses(trained, tmp_path, monkeypa
     assert {seed for _, _, seed, _, _ in trained[1]} == {3} and len(drift.FIXED) == 4
 
 
-# Turned red by: weights that are not in the loss; beta on the wrong side.
+# Catches: weights that are not in the loss; beta on the wrong side.
 def test_weighted_imitation_has_the_closed_form():
     assert drift.distance_from_closed_form() < 1e-3

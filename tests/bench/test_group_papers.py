@@ -37,7 +37,7 @@ def trained(tmp_path, monkeypatch, finished):
     return ends, entropies, asked
 
 
-# Turned red by: a goal for GRPO alone; a comparison with another task; one that takes seeds as methods.
+# Catches: a goal for GRPO alone; a comparison with another task; one that takes seeds as methods.
 @pytest.mark.parametrize("countdown, met", [(0.46, True), (0.44, False)])
 def test_each_loss_must_be_as_good_as_grpos(countdown, met, trained, tmp_path, capsys):
     trained[0].update({("countdown", m): 0.475 for m in losses.ALL} | {("countdown", "gspo"): countdown})
@@ -50,7 +50,7 @@ def test_each_loss_must_be_as_good_as_grpos(countdown, met, trained, tmp_path, c
     assert len(folders) == 20 and (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Turned red by: one gradient step per batch, at which all losses are the same; other numbers of updates for one method;
+# Catches: one gradient step per batch, at which all losses are the same; other numbers of updates for one method;
 # a second seed of the large model; a goal of GRPO's accuracy itself.
 @pytest.mark.parametrize("sapo, met", [(0.61, True), (0.59, False)])
 def test_the_large_model_is_trained_equally_long_with_every_method(sapo, met, trained, tmp_path):
@@ -66,7 +66,7 @@ def test_the_large_model_is_trained_equally_long_with_every_method(sapo, met, tr
     assert small == {(*losses.SMALL, "--minibatches", "4")}
 
 
-# Turned red by: an error of a run that is taken for a missing model.
+# Catches: an error of a run that is taken for a missing model.
 def test_other_errors_of_the_large_model_are_told(trained, tmp_path, monkeypatch):
     def fails(*args, label=""):
         raise UserError("`spinup llm grpo` failed: spinup: there is not enough memory")
@@ -75,7 +75,7 @@ def test_other_errors_of_the_large_model_are_told(trained, tmp_path, monkeypatch
         losses.real(1, tmp_path)
 
 
-# Turned red by: the entropy of the first rows in it; the quotient upside down; an ablation of two settings.
+# Catches: the entropy of the first rows in it; the quotient upside down; an ablation of two settings.
 @pytest.mark.parametrize("entropy, met", [(0.16, True), (0.14, False)])
 def test_clip_higher_must_keep_the_entropy(entropy, met, trained, tmp_path):
     trained[1].update(magistral=entropy, clip=0.1)

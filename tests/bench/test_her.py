@@ -9,7 +9,7 @@ from spinup.bench.papers import her
 from spinup.bench.papers.paper import show
 
 
-# Turned red by: the mean of seeds with HER, the lowest without it; a missed line with exit code 0.
+# Catches: the mean of seeds with HER, the lowest without it; a missed line with exit code 0.
 @pytest.mark.parametrize("reached, met", [
     ({"her": [0.95, 0.9], "ddpg": [0.5, 0.0]}, True), ({"her": [0.99, 0.89], "ddpg": [0.0, 0.0]}, False),
     ({"her": [0.95, 0.95], "ddpg": [0.3, 0.4]}, False)])
@@ -29,7 +29,7 @@ def test_hindsight_must_reach_what_ddpg_does_not(reached, met, tmp_path, monkeyp
     assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Turned red by: the goals of training; success at any step, not at the last one.
+# Catches: the goals of training; success at any step, not at the last one.
 @pytest.mark.long
 def test_success_is_measured_at_the_end_of_new_episodes(tmp_path, monkeypatch):
     asked = []

@@ -13,19 +13,19 @@ def a_run(finished):
     return write
 
 
-# Turned red by: the first row that is right, though a later one is wrong; rows counted from 0; steps for responses.
+# Catches: the first row that is right, though a later one is wrong; rows counted from 0; steps for responses.
 @pytest.mark.parametrize(("accuracy", "since"), [
     ([0, 0.9, 1, 1], 2 * 128), ([1, 0.5, 1, 0.95], 3 * 128), ([1, 1, 1, 0.89], float("inf")), ([1, 1], 128)])
 def test_solved_is_right_up_to_the_end(accuracy, since, tmp_path, a_run):
     assert bench.solved(a_run(tmp_path / "a", [0.0] * len(accuracy), accuracy)) == since
 
 
-# Turned red by: rewards of .001 for the near end that are taken for the far end.
+# Catches: rewards of .001 for the near end that are taken for the far end.
 def test_only_the_far_end_is_a_hit(tmp_path, a_run):
     assert bench.hits(a_run(tmp_path / "a", [0.0, 0.001, 0.0005, 0.0088, 0.3], [0] * 5)) == 2
 
 
-# Turned red by: a goal of all seeds; a hit of GRPO that is not missed; a solution after the limit that counts.
+# Catches: a goal of all seeds; a hit of GRPO that is not missed; a solution after the limit that counts.
 @pytest.mark.parametrize(("late", "lucky", "met"), [(0, 0, True), (1, 0, True), (2, 0, False), (0, 1, False)])
 def test_nine_of_ten_seeds_and_no_hit_of_grpo(late, lucky, met, tmp_path, monkeypatch, a_run):
     def one(n, kind, seed, log_dir):

@@ -43,7 +43,7 @@ def trained(tmp_path, monkeypatch):
     return ends, asked
 
 
-# Turned red by: a goal against the dataset or against cloning alone; TD3 that may succeed; a miss with exit code 0.
+# Catches: a goal against the dataset or against cloning alone; TD3 that may succeed; a miss with exit code 0.
 @pytest.mark.parametrize("name, kind, value, met", [
     (offline.NOISY, "td3_bc", -500.0, True), (offline.NOISY, "td3_bc", -700.0, False),
     (offline.NOISY, "iql", -601.0, False), (offline.NARROW, "td3_bc", -900.0, False),
@@ -58,7 +58,7 @@ def test_each_method_must_be_above_the_dataset_and_cloning(name, kind, value, me
     assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Turned red by: a method that learns from other data, or from data of another seed.
+# Catches: a method that learns from other data, or from data of another seed.
 def test_all_methods_of_a_seed_learn_from_one_dataset(trained, tmp_path):
     offline.measure((3,), 1, tmp_path / "runs")
     records = [words for words in trained[1] if words[0] == "record"]
@@ -68,7 +68,7 @@ def test_all_methods_of_a_seed_learn_from_one_dataset(trained, tmp_path):
     assert len(learned) == 10 and {flags[flags.index("--data") + 1] for *_, flags in learned} == files
 
 
-# Turned red by: a dataset of policies that have been trained again since.
+# Catches: a dataset of policies that have been trained again since.
 def test_new_policies_get_a_new_dataset(tmp_path, monkeypatch):
     def recorded(*words):
         Path(words[-1]).write_text("data")

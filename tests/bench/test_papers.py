@@ -101,7 +101,7 @@ def test_who_forgets_at_every_pull_gets_what_chance_gives(tmp_path):
     assert once[:5] == kept[:5] and once[5] == pytest.approx(0.5, abs=0.03) and once[9] > 0.55
 
 
-# Turned red by: a goal that is the mean of one seed or of the strategies; a bandit with arms and pulls exchanged.
+# Catches: a goal that is the mean of one seed or of the strategies; a bandit with arms and pulls exchanged.
 @pytest.mark.parametrize("found, met", [((6.50, 6.66), True), ((6.50, 6.62), False)])
 def test_more_bandits_are_met_within_two_percent_of_the_paper(found, met, tmp_path, monkeypatch):
     def made(algorithm, env, seed, log_dir, *flags):
@@ -123,7 +123,7 @@ def test_random_play_opens_no_door_and_sees_few_rooms():
     assert 3 < doorkey.at_random(doorkey.ROOMS)[1] < 9                    # of the first room
 
 
-# Turned red by: a module without a docstring; two experiments with one title, between which --help gives no choice.
+# Catches: a module without a docstring; two experiments with one title, between which --help gives no choice.
 def test_every_paper_can_be_measured_and_has_a_title_of_its_own():
     titles = [paper.title_of(name) for name in find_papers()]
     assert all(titles) and len({*titles}) == len(titles)
@@ -147,7 +147,7 @@ def test_a_finished_run_is_not_repeated_a_stopped_one_resumes_and_another_one_is
         run("es", "CartPole-v1", 1, tmp_path, "--total-steps", "3000", "--pairs", "4", label="short")
 
 
-# Turned red by: a command whose failure is not noticed, or whose words are lost.
+# Catches: a command whose failure is not noticed, or whose words are lost.
 def test_a_command_runs_in_a_process_of_its_own_and_its_last_words_are_passed_on():
     assert "spinup ALGORITHM" in spinup_command("--help")
     with pytest.raises(UserError, match="`spinup algo` failed: .*Did you mean 'algos'"):
@@ -158,7 +158,7 @@ def test_the_order_of_jobs_is_that_of_what_comes_back():
     assert in_turn(lambda x: -x, range(5), 3) == [0, -1, -2, -3, -4]
 
 
-# Turned red by: a seed that starts after one has failed; the words of another error than the first.
+# Catches: a seed that starts after one has failed; the words of another error than the first.
 def test_after_an_error_no_further_run_starts():
     begun = []
 
@@ -188,7 +188,7 @@ def test_a_number_without_a_goal_is_never_missed(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["lines"][1]["met"]
 
 
-# Turned red by: a file that does not say which command and which seeds made it.
+# Catches: a file that does not say which command and which seeds made it.
 def test_the_file_of_an_experiment_names_its_command(tmp_path, monkeypatch):
     found = Paper("T", [Line("known", "5", 4.5)], lambda figure: None, {"mine": 1})
     monkeypatch.setattr(chain, "measure", lambda seeds, workers, log_dir: (found, [a_run(tmp_path / "a", steps=[1])]))
@@ -198,7 +198,7 @@ def test_the_file_of_an_experiment_names_its_command(tmp_path, monkeypatch):
     assert result["command"] == "spinup bench paper chain --seeds 3 4" and result["mine"] == 1
 
 
-# Turned red by: the seats or the sides exchanged, a version or its steps left out, a score that depends on who is named
+# Catches: the seats or the sides exchanged, a version or its steps left out, a score that depends on who is named
 # first.
 @pytest.mark.long
 def test_players_are_counted_by_seat_and_by_version(tmp_path):
@@ -216,7 +216,7 @@ def test_players_are_counted_by_seat_and_by_version(tmp_path):
     assert ours > 0.55 and ours + theirs == pytest.approx(1, abs=0.08)
 
 
-# Turned red by: a seat left out, a reply that is not tried, a win that is counted as the other's.
+# Catches: a seat left out, a reply that is not tried, a win that is counted as the other's.
 @pytest.mark.long
 def test_all_lines_of_play_are_followed():
     lines = [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {0, 3, 6}, {1, 4, 7}, {2, 5, 8}, {0, 4, 8}, {2, 4, 6}]
@@ -235,7 +235,7 @@ def test_all_lines_of_play_are_followed():
     assert self_play.lines_that_beat(scripted("tictactoe")["minimax"]) == 0
 
 
-# Turned red by: a goal that a return above the published curve meets; the interval of the published seeds for ours; one
+# Catches: a goal that a return above the published curve meets; the interval of the published seeds for ours; one
 # algorithm's settings for both; a preset's settings.
 @pytest.mark.parametrize("returns, met", [((340, 391, 450), True), ((480, 490, 500), False), ((390,), True),
                                           ((480,), False)])
@@ -262,7 +262,7 @@ def test_the_published_return_must_lie_in_our_interval(returns, met, tmp_path, m
     assert all("none" in flags for _, flags in asked) and len(asked) == 4 * len(returns)
 
 
-# Turned red by: a mean over the whole window at the ends of a run; rows without an episode that spoil the others.
+# Catches: a mean over the whole window at the ends of a run; rows without an episode that spoil the others.
 def test_curves_are_averaged_over_the_updates_that_exist(tmp_path):
     folder = a_run(tmp_path / "a", steps=range(4000, 80_001, 4000), return_mean=[float("nan"), *range(2, 21)])
     steps, returns = spinning_up.smoothed(folder)

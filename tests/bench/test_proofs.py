@@ -37,7 +37,7 @@ def searched(tmp_path, monkeypatch):
     return shares, asked
 
 
-# Turned red by: a line that is met although its comparison is lost; equal attempts in place of equal tokens; a goal for
+# Catches: a line that is met although its comparison is lost; equal attempts in place of equal tokens; a goal for
 # the initial policy.
 @pytest.mark.parametrize("change, met", [({}, [True] * 5), ({"end": 0.29}, [False, True, True, True, True]),
                                          ({"repair": 0.05}, [True, False, False, True, True]),
@@ -58,7 +58,7 @@ def test_equal_tokens():
     assert proofs.at_equal_tokens(curves) == pytest.approx(0.3)
 
 
-# Turned red by: a search of the final policy in place of the initial one; more attempts for the search with lemmas.
+# Catches: a search of the final policy in place of the initial one; more attempts for the search with lemmas.
 def test_both_policies_get_the_same_searches(searched, tmp_path):
     proofs.measure((3,), 1, tmp_path / "runs")
     assert searched[1][:2] == [("llm grpo", "proofs", 3), ("llm grpo", "proofs:turns=2", 3)]

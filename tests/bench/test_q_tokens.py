@@ -34,7 +34,7 @@ def trained(tmp_path, monkeypatch):
     return ends, asked
 
 
-# Turned red by: the mean of the seeds in place of the lowest; a goal for rejection sampling; a missed line with exit
+# Catches: the mean of the seeds in place of the lowest; a goal for rejection sampling; a missed line with exit
 # code 0.
 @pytest.mark.parametrize("reached, met", [(0.71, True), (0.69, False)])
 def test_the_goal_is_that_of_ilql_alone(reached, met, trained, tmp_path):
@@ -46,7 +46,7 @@ def test_the_goal_is_that_of_ilql_alone(reached, met, trained, tmp_path):
     assert (tmp_path / "q.png").read_bytes().startswith(b"\x89PNG") and len(folders) == 8
 
 
-# Turned red by: another number of responses or of samples per prompt for one of the methods; other seeds.
+# Catches: another number of responses or of samples per prompt for one of the methods; other seeds.
 def test_all_methods_learn_from_the_same_responses(trained, tmp_path):
     q_tokens.measure((3,), 1, tmp_path / "runs")
     tokens = [job for job in trained[1] if job[1] == "reverse"]

@@ -35,7 +35,7 @@ def reports(tmp_path, monkeypatch):
     return made, after
 
 
-# Turned red by: a loss with the wrong sign; a round that is compared with the base model; minutes as seconds; a goal
+# Catches: a loss with the wrong sign; a round that is compared with the base model; minutes as seconds; a goal
 # for the control experiment.
 @pytest.mark.parametrize(("name", "stage", "change", "missed"), [
     ("qwq", "general", {}, ""), ("qwq", "general", {"counts": 0.44}, "points that stage 2 gains"),

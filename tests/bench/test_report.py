@@ -29,7 +29,7 @@ OURS = [RNG.normal(size=5), RNG.normal(size=5).round(1), RNG.normal(size=5)]
 THEIRS = [RNG.normal(0.5, size=5), RNG.normal(size=5).round(1), RNG.normal(-0.5, size=5)]
 
 
-# Turned red by: quarters cut per environment; ties that count as losses; a profile with >= in place of >.
+# Catches: quarters cut per environment; ties that count as losses; a profile with >= in place of >.
 def test_aggregates_are_those_of_the_paper():
     assert iqm(OURS) == pytest.approx(trim_mean(np.concatenate(OURS), 0.25))
     expected = np.mean([mannwhitneyu(x, y, alternative="greater").statistic / 25
@@ -46,7 +46,7 @@ def quantiles(values):
     return np.percentile(values, [2.5, 97.5], method="inverted_cdf")
 
 
-# Turned red by: runs drawn across environments, the same draw for both algorithms, or as many draws as runs.
+# Catches: runs drawn across environments, the same draw for both algorithms, or as many draws as runs.
 def test_the_bootstrap_draws_within_each_environment_and_algorithm():
     ours = [np.array([0.0, 1.0, 5.0]), np.array([10.0, 14.0, 11.0])]
     theirs = [np.array([0.5, 12.0]), np.array([9.0])]
@@ -124,7 +124,7 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-# Turned red by: runs of different lengths that are compared without a word; ten runs in all that count as enough, with
+# Catches: runs of different lengths that are compared without a word; ten runs in all that count as enough, with
 # two in each environment.
 @pytest.mark.long
 def test_unequal_steps_and_missing_intervals_are_told(trained, tmp_path):
@@ -141,7 +141,7 @@ def test_unequal_steps_and_missing_intervals_are_told(trained, tmp_path):
     assert "Numbers of steps differ: in an environment, vpg trained" in (tmp_path / "page.md").read_text()
 
 
-# Turned red by: a result of 0 that becomes NaN; a seed that counts twice; a mean of some runs that is shown as that of
+# Catches: a result of 0 that becomes NaN; a seed that counts twice; a mean of some runs that is shown as that of
 # all.
 @pytest.mark.long
 def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
@@ -156,7 +156,7 @@ def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
 
 
-# Turned red by: plain and compiled runs in one row; a row per seed of runs whose dataset's name has the seed; a run of
+# Catches: plain and compiled runs in one row; a row per seed of runs whose dataset's name has the seed; a run of
 # the user's that vanishes because another one started from it.
 def test_what_makes_a_row(trained, tmp_path):
     for seed in (1, 2):
@@ -180,7 +180,7 @@ def test_what_makes_a_row(trained, tmp_path):
     assert len(grouped(read([again])[0])["CartPole-v1"]) == 1
 
 
-# Turned red by: a label as long as a path; two settings that a short label makes equal; a function shown as JSON.
+# Catches: a label as long as a path; two settings that a short label makes equal; a function shown as JSON.
 def test_values_in_labels_are_short_and_differ():
     assert in_label([{"callable": "make_env"}, 0.5]) == ["make_env", "0.5"]
     assert in_label(["/home/ann/experiments/today/a.npz", "b.npz"]) == ["…e/ann/experiments/today/a.npz", "b.npz"]
@@ -188,7 +188,7 @@ def test_values_in_labels_are_short_and_differ():
     assert in_label(same) == same
 
 
-# Turned red by: the evaluation of a policy that has learned since.
+# Catches: the evaluation of a policy that has learned since.
 def test_an_evaluation_is_of_the_final_policy(trained, tmp_path):
     folder = trained("ppo", "CartPole-v1", 1, 100.0)
     write_evaluation(folder, json.dumps({"mean": 50.0}))
@@ -231,7 +231,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is(trained, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b_pictures", "notes.md", "ppo_CartPole-v1"]
 
 
-# Turned red by: the SFT run before a run of a language model, shown as a method of its own.
+# Catches: the SFT run before a run of a language model, shown as a method of its own.
 def test_the_start_of_a_run_is_no_run_of_its_own(trained, tmp_path):
     start, run = trained("ppo", "CartPole-v1", 1, 20.0, lr=1e-5), trained("ppo", "CartPole-v1", 1, 100.0, 100.0)
     about = json.loads((run / "config.json").read_text())
@@ -243,7 +243,7 @@ def test_the_start_of_a_run_is_no_run_of_its_own(trained, tmp_path):
     assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
 
 
-# Turned red by: diverged runs that are left out without a word, so that a result of the others looks like that of all.
+# Catches: diverged runs that are left out without a word, so that a result of the others looks like that of all.
 def test_runs_that_failed_are_named(trained, tmp_path):
     for seed, result in ((1, 400.0), (2, 100.0), (3, 100.0)):
         folder = trained("ppo", "CartPole-v1", seed, result)
@@ -258,7 +258,7 @@ def test_runs_that_failed_are_named(trained, tmp_path):
     assert "Unfinished or repeated" not in text and "No run is selected" not in text
 
 
-# Turned red by: a mean over all episodes so far, in which the first ones hide what was learned; a first value from
+# Catches: a mean over all episodes so far, in which the first ones hide what was learned; a first value from
 # episodes that ended early, which may all be successes; a row without an episode.
 def test_the_speed_of_learning_is_that_of_recent_episodes(trained, tmp_path):
     folder = trained("ppo", "CartPole-v1", 1, 100.0, num_envs=4)
@@ -277,7 +277,7 @@ def test_the_speed_of_learning_is_that_of_recent_episodes(trained, tmp_path):
     assert [x.tolist() for x in run.learning()] == [[6], [32.0]]
 
 
-# Turned red by: E100 of some runs compared with R100 of others.
+# Catches: E100 of some runs compared with R100 of others.
 @pytest.mark.long
 def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0, 22.2)
@@ -288,7 +288,7 @@ def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, t
     assert cells(text, "ppo")[0][2] == "1.00" and cells(text, "dqn")[0][2] == "0.00"
 
 
-# Turned red by: test returns over gradient steps beside training returns over environment steps; one run without an
+# Catches: test returns over gradient steps beside training returns over environment steps; one run without an
 # evaluation, because of which no environment shows E100.
 @pytest.mark.long
 def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
@@ -308,7 +308,7 @@ def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
     assert "in CartPole-v1, return over environment steps. Elsewhere it is the last value" in text
 
 
-# Turned red by: a short run that is stretched to the steps of a long one.
+# Catches: a short run that is stretched to the steps of a long one.
 def test_sample_efficiency_has_one_axis_for_all(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0)
     (run,), *_ = read([tmp_path])
@@ -316,7 +316,7 @@ def test_sample_efficiency_has_one_axis_for_all(trained, tmp_path):
     assert curve[len(curve) // 2 + 1:] == pytest.approx(1) and curve[len(curve) // 4] < 0.6
 
 
-# Turned red by: a line that goes on, flat, after the last step of the algorithm.
+# Catches: a line that goes on, flat, after the last step of the algorithm.
 def test_the_line_of_a_short_run_ends_with_it(trained, tmp_path, monkeypatch):
     trained("ppo", "CartPole-v1", 1, 475.0)
     short = trained("vpg", "CartPole-v1", 1, 475.0) / "result.json"
@@ -329,7 +329,7 @@ def test_the_line_of_a_short_run_ends_with_it(trained, tmp_path, monkeypatch):
     assert drawn == {"ppo": 100, "vpg": pytest.approx(50, abs=2)}
 
 
-# Turned red by: runs with different settings averaged as one algorithm, or told apart by what does not change a result.
+# Catches: runs with different settings averaged as one algorithm, or told apart by what does not change a result.
 def test_settings_that_differ_are_told_apart(trained, tmp_path):
     for seed in (1, 2):
         trained("ppo", "CartPole-v1", seed, 100.0, clip_ratio=0.1)
@@ -340,7 +340,7 @@ def test_settings_that_differ_are_told_apart(trained, tmp_path):
                                                                          "ppo clip_ratio=0.3": 2}
 
 
-# Turned red by: a setting that the command of a row leaves out, or one that it gives in another form.
+# Catches: a setting that the command of a row leaves out, or one that it gives in another form.
 def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
     given = {"total_steps": 2000, "lr": 1e-5, "hidden": (8, 8), "anneal": False, "target_kl": 0.01, "init": "my runs/a"}
     folder = trained("ppo", "CartPole-v1", 1, 100.0, **given)
@@ -355,7 +355,7 @@ def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
     assert command(about, [1], folder) == ""
 
 
-# Turned red by: a dataset that the command of an offline run leaves out, so that a report fails.
+# Catches: a dataset that the command of an offline run leaves out, so that a report fails.
 def test_the_command_of_an_offline_run_names_its_dataset():
     about = {"algorithm": "bc", "config": {"env": "CartPole-v1", "data": "/gone.npz", "seed": 1, "batch_size": 8}}
     assert command(about, [1], Path("x")) == "spinup bc --env CartPole-v1 --data /gone.npz --seed 1 --batch-size 8"
@@ -380,7 +380,7 @@ def test_mistakes_name_what_to_type(trained, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["ppo_CartPole-v1"]
 
 
-# Turned red by: a name of the user's that becomes HTML, or a cell that splits a row of Markdown.
+# Catches: a name of the user's that becomes HTML, or a cell that splits a row of Markdown.
 def test_text_stays_text():
     page = Page("a <b>")
     page.table([("x|y", "`z < 1`"), ("1", "2")])

@@ -44,7 +44,7 @@ def shown(name, module, seeds, tmp_path):
     return code, {line["what"]: line for line in saved["lines"]}, saved
 
 
-# Turned red by: the mean of the seeds in place of the lowest; a rise at 80 % that is met; a sentence of `diagnose`
+# Catches: the mean of the seeds in place of the lowest; a rise at 80 % that is met; a sentence of `diagnose`
 # about the wrong run, or about none.
 @pytest.mark.parametrize(("clean", "noisy", "told", "missed"), [
     (0.96, 0.02, ["noisy"], set()),
@@ -65,7 +65,7 @@ def test_votes_must_help_in_one_regime_and_fail_in_the_other(clean, noisy, told,
                                                         ("modular:noise=0.8", "labels")}
 
 
-# Turned red by: tokens compared with those of the initial policy; a penalty that loses accuracy and is met; a strong
+# Catches: tokens compared with those of the initial policy; a penalty that loses accuracy and is met; a strong
 # penalty without a collapse that is met; settings that differ between the rewards.
 @pytest.mark.parametrize(("tokens", "reached", "strong", "code"), [
     (11.0, 0.975, 0.3, 0), (13.0, 0.975, 0.3, 1), (11.0, 0.96, 0.3, 1), (11.0, 0.975, 0.6, 1)])
@@ -78,7 +78,7 @@ def test_length_control_saves_tokens_at_equal_accuracy(tokens, reached, strong, 
     assert len(trained[1]) == 5 and len({job[4] for job in trained[1][1:]}) == 1
 
 
-# Turned red by: an evaluation with hints, on the Latin prompts, or of sums in either alphabet; another run's goal.
+# Catches: an evaluation with hints, on the Latin prompts, or of sums in either alphabet; another run's goal.
 @pytest.mark.parametrize(("right", "greek", "code"), [(0.5, 0.96, 0), (0.39, 0.96, 1), (0.5, 0.94, 1)])
 def test_hints_must_help_on_greek_prompts_without_them(right, greek, code, trained, tmp_path, monkeypatch):
     asked = []

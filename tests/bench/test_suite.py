@@ -30,7 +30,7 @@ def of(folder):
     return folder / "ppo_CartPole-v1" / "ppo_CartPole-v1_s1"
 
 
-# Turned red by: a list of algorithms in place of the registry's; a board game's algorithm in CartPole; no reason given.
+# Catches: a list of algorithms in place of the registry's; a board game's algorithm in CartPole; no reason given.
 def test_every_algorithm_that_can_train_in_the_environment_is_in_the_suite(tmp_path, capsys):
     files = [algorithm for algorithm in algorithms().values() if not algorithm.variant]
     found = {algorithm.name: config for algorithm, config in serving(files, "CartPole-v1", 50_000, tmp_path).items()}
@@ -44,14 +44,14 @@ def test_every_algorithm_that_can_train_in_the_environment_is_in_the_suite(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: `her` in Pendulum, which has no goals: that run failed.
+# Catches: `her` in Pendulum, which has no goals: that run failed.
 @pytest.mark.parametrize("env, goals", [("Pendulum-v1", False), ("GoalReacher-v0", True)])
 def test_an_algorithm_for_goals_is_only_in_environments_with_goals(env, goals, tmp_path):
     files = [algorithm for algorithm in algorithms().values() if algorithm.name in ("her", "td3")]
     assert {algorithm.name for algorithm in serving(files, env, 30_000, tmp_path)} == {"td3", *["her"] * goals}
 
 
-# Turned red by: an environment whose scores cannot be normalised; a suite without an environment.
+# Catches: an environment whose scores cannot be normalised; a suite without an environment.
 @pytest.mark.parametrize("name", suites())
 def test_a_suite_states_steps_and_scores(name):
     for env, about in suites()[name].items():
@@ -83,7 +83,7 @@ def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, c
         suite("classic", **{**SMALL, "total_steps": 2048}, log_dir=folder)
 
 
-# Turned red by: evaluations in two processes that are lost, or written into the folder of another run.
+# Catches: evaluations in two processes that are lost, or written into the folder of another run.
 @pytest.mark.long
 def test_two_processes_evaluate_what_one_does(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.bench.suite.EACH", 1)
@@ -96,7 +96,7 @@ def test_two_processes_evaluate_what_one_does(folder, tmp_path, monkeypatch):
     assert [read_json(copy / EVALUATION) | {"directory": ""} for copy in copies] == [wanted | {"directory": ""}] * 2
 
 
-# Turned red by: a policy that cannot be evaluated and ends the evaluation of the others, or is not told.
+# Catches: a policy that cannot be evaluated and ends the evaluation of the others, or is not told.
 def test_a_policy_that_cannot_be_evaluated_keeps_none_waiting(folder, tmp_path, capsys):
     assert suite("classic", **SMALL, log_dir=folder) == 0
     copies = [tmp_path / "a" / "a_s1", tmp_path / "b" / "b_s1"]
@@ -109,7 +109,7 @@ def test_a_policy_that_cannot_be_evaluated_keeps_none_waiting(folder, tmp_path, 
     assert "not evaluated: " in capsys.readouterr().err
 
 
-# Turned red by: a peer that is given more steps than the run beside it; evaluations after Ctrl-C; a failed peer that
+# Catches: a peer that is given more steps than the run beside it; evaluations after Ctrl-C; a failed peer that
 # ends the others.
 def test_a_peer_has_the_steps_of_the_run_beside_it(tmp_path, monkeypatch, capsys):
     given, codes = [], iter([0, 130])
@@ -139,7 +139,7 @@ def test_a_peer_has_the_steps_of_the_run_beside_it(tmp_path, monkeypatch, capsys
     assert suite("classic", **asked) == 130 and given == ["evaluated", 960, 960]
 
 
-# Turned red by: a peer beside a run that failed, which has made fewer steps; a peer with the steps of that run, kept.
+# Catches: a peer beside a run that failed, which has made fewer steps; a peer with the steps of that run, kept.
 def test_a_failed_run_has_no_peer_and_other_steps_are_trained_again(tmp_path, monkeypatch):
     outcome, asked = [], []
 
@@ -166,7 +166,7 @@ def test_a_failed_run_has_no_peer_and_other_steps_are_trained_again(tmp_path, mo
         assert asked == trained
 
 
-# Turned red by: seeds after each other for one algorithm, so that the first half of a suite has no second algorithm.
+# Catches: seeds after each other for one algorithm, so that the first half of a suite has no second algorithm.
 def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
     order = []
 
@@ -202,7 +202,7 @@ def test_without_stable_baselines3_the_pip_line_is_given(monkeypatch):
         suite("classic", seeds=[1], against="sb3")
 
 
-# Turned red by: a peer that is trained twice, without a curve, or in another environment; an algorithm that it lacks.
+# Catches: a peer that is trained twice, without a curve, or in another environment; an algorithm that it lacks.
 @pytest.mark.long
 def test_a_peers_run_is_read_like_ours(tmp_path, monkeypatch, fork_python):
     fork_python(process)
@@ -229,7 +229,7 @@ def test_the_command_line_reaches_the_suite(cli, monkeypatch):
     assert done.code == 2 and "classic" in done.err
 
 
-# Turned red by: a result of the evaluation that includes a path of the machine that made it.
+# Catches: a result of the evaluation that includes a path of the machine that made it.
 def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path):
     assert suite("classic", **SMALL, log_dir=folder) == 0                 # nothing, if another test has trained it
     assert json.loads((of(folder) / EVALUATION).read_text())["directory"] == "ppo_CartPole-v1_s1"
@@ -237,7 +237,7 @@ def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path):
     assert read([copy])[0][0].evaluated == read([folder])[0][0].evaluated
 
 
-# Turned red by: whole games of three agents, 102 returns, that count as no evaluation.
+# Catches: whole games of three agents, 102 returns, that count as no evaluation.
 @pytest.mark.parametrize("episodes, counts", [(100, True), (102, True), (99, False)])
 def test_an_evaluation_has_at_least_a_hundred_episodes(episodes, counts, tmp_path):
     (tmp_path / "result.json").write_text('{"status": "stopped", "steps": 10}')

@@ -8,7 +8,7 @@ from spinup.bench.papers import es_tokens, rl2_tokens
 from spinup.bench.papers.paper import show
 
 
-# Turned red by: a sum over rows in place of pulls; the best seed; a goal that a policy without memory meets.
+# Catches: a sum over rows in place of pulls; the best seed; a goal that a policy without memory meets.
 @pytest.mark.parametrize("reward, cut, seconds, met", [
     (0.65, 0.5, 100.0, True), (0.6, 0.5, 100.0, False), (0.65, 0.6, 100.0, False), (0.65, 0.5, 400.0, False)])
 def test_a_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds, met, tmp_path, monkeypatch, finished):
@@ -30,7 +30,7 @@ def test_a_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Turned red by: sampled accuracy in place of greedy; a gain or a level that is not enough; minutes as seconds; tokens
+# Catches: sampled accuracy in place of greedy; a gain or a level that is not enough; minutes as seconds; tokens
 # of the last row alone; weights that differ in one number.
 @pytest.mark.parametrize("start, end, seconds, moved, met", [
     (0.7, 0.91, 500.0, 0.0, True), (0.5, 0.81, 500.0, 0.0, True), (0.7, 0.85, 500.0, 0.0, False),

@@ -12,7 +12,7 @@ from spinup.errors import UserError
 from spinup.runs.episodes import UNSEEN
 
 
-# Turned red by: a setting of the zoo with another name or type than the library's; a width or an activation left out.
+# Catches: a setting of the zoo with another name or type than the library's; a width or an activation left out.
 def test_the_library_accepts_every_setting_of_the_zoo():
     known = tomllib.loads(Path(peers.__file__).with_name("zoo.toml").read_text())
     for algo, env in [(algo, env) for algo, envs in known.items() for env in envs]:
@@ -26,7 +26,7 @@ def test_the_library_accepts_every_setting_of_the_zoo():
         assert ("ReLU" in str(model.policy)) == (algo != "ppo" or "activation_fn" in wanted.get("policy", {}))
 
 
-# Turned red by: observations that are not normalised in the evaluation, or with other statistics; rewards that are;
+# Catches: observations that are not normalised in the evaluation, or with other statistics; rewards that are;
 # other initial states than those of our policies.
 def test_a_policy_of_the_zoo_is_evaluated_as_it_was_trained(tmp_path, monkeypatch):
     seen, states, play, normalise = [], [], peers.played, peers.VecNormalize.normalize_obs

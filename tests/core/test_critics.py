@@ -28,7 +28,7 @@ def observations(shape: tuple[int, ...], *lead: int) -> np.ndarray:
     return rng.standard_normal((*lead, *shape)).astype(np.float32)
 
 
-# Turned red by: an actor without one of the streams, or the advantage's mean left in; weights or epsilon copied;
+# Catches: an actor without one of the streams, or the advantage's mean left in; weights or epsilon copied;
 # `self.value` fed with the observation.
 @each_network
 def test_the_actor_gives_the_learners_values_and_follows_them(shape, hidden, dueling):
@@ -47,7 +47,7 @@ def test_the_actor_gives_the_learners_values_and_follows_them(shape, hidden, due
     assert (seen[0] - seen[-1]).abs().max() > 1e-3                        # something was learned in between
 
 
-# Turned red by: leading axes flattened and not given back.
+# Catches: leading axes flattened and not given back.
 @each_network
 def test_values_have_the_leading_axes_of_the_observations(shape, hidden, dueling):
     net, obs = QNetwork(shape, 4, hidden, dueling), torch.from_numpy(observations(shape, 2, 3))
@@ -56,7 +56,7 @@ def test_values_have_the_leading_axes_of_the_observations(shape, hidden, dueling
     torch.testing.assert_close(values[1, 2], net(obs[1, 2][None])[0], rtol=1e-4, atol=1e-5)
 
 
-# Turned red by: the mean left in, or taken over the batch; the maximum for the mean; the value left out.
+# Catches: the mean left in, or taken over the batch; the maximum for the mean; the value left out.
 @pytest.mark.parametrize("kind", [torch.from_numpy, np.asarray], ids=["torch", "numpy"])
 def test_in_a_duel_the_mean_of_the_advantages_does_not_count(kind):
     rng = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def test_in_a_duel_the_mean_of_the_advantages_does_not_count(kind):
     np.testing.assert_allclose(duel(value, advantage + 7), q, atol=1e-12)
 
 
-# Turned red by: streams of the full width each; the part before them left out, or with a layer too many, or without
+# Catches: streams of the full width each; the part before them left out, or with a layer too many, or without
 # its ReLU at the end.
 def test_streams_have_as_many_weights_together_as_one_without_them():
     def weights(net: nn.Module) -> int:
@@ -84,14 +84,14 @@ def test_streams_have_as_many_weights_together_as_one_without_them():
     assert (net.body(torch.randn(100, 8)) >= 0).all()
 
 
-# Turned red by: shapes not looked at.
+# Catches: shapes not looked at.
 @pytest.mark.parametrize("shape", [(), (2, 3), (1, 2, 3, 4)])
 def test_what_is_neither_vector_nor_image_is_refused(shape):
     with pytest.raises(ValueError, match="neither vectors nor images"):
         QNetwork(shape, 2, (8,))
 
 
-# Turned red by: epsilon an attribute and no buffer: a policy that is loaded would act at random.
+# Catches: epsilon an attribute and no buffer: a policy that is loaded would act at random.
 def test_epsilon_is_saved_with_the_weights():
     net, other = QNetwork((3,), 2, (4,)), QNetwork((3,), 2, (4,))
     assert net.epsilon == 1                                               # nothing is known at first
@@ -108,7 +108,7 @@ def actor_critics(kind: str, critics: int = 2) -> ActorCritics:
 each_kind = pytest.mark.parametrize("kind", ["noisy", "squashed"])
 
 
-# Turned red by: outputs without tanh, or without the clip of log_std, on one of the two sides; weights copied.
+# Catches: outputs without tanh, or without the clip of log_std, on one of the two sides; weights copied.
 @each_kind
 def test_actor_and_learner_mean_the_same_action_through_updates(kind):
     net, obs = actor_critics(kind), observations((3,), 5)
@@ -129,7 +129,7 @@ def test_actor_and_learner_mean_the_same_action_through_updates(kind):
     assert np.abs(seen[0] - seen[-1]).max() > 1e-3
 
 
-# Turned red by: `critics` not asked; the last so many; action before observation; no squeeze; one network shared.
+# Catches: `critics` not asked; the last so many; action before observation; no squeeze; one network shared.
 @each_kind
 def test_each_critic_has_its_own_opinion_of_observation_and_action(kind):
     net, obs = actor_critics(kind, critics=3), torch.from_numpy(observations((3,), 5))
@@ -144,7 +144,7 @@ def test_each_critic_has_its_own_opinion_of_observation_and_action(kind):
     assert (net.values(obs, -act) - values).abs().max() > 1e-3
 
 
-# Turned red by: no `requires_grad_(False)`; frozen for the input too; not undone, or not after an exception; what was
+# Catches: no `requires_grad_(False)`; frozen for the input too; not undone, or not after an exception; what was
 # frozen before set free afterwards.
 def test_frozen_critics_hand_the_gradient_on_and_keep_none():
     net, obs = actor_critics("squashed"), torch.from_numpy(observations((3,), 5))

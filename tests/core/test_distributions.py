@@ -21,7 +21,7 @@ def normal(shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-# Turned red by: no log_softmax; `act[..., 0]` for every head; no minus in the entropy; heads that overlap.
+# Catches: no log_softmax; `act[..., 0]` for every head; no minus in the entropy; heads that overlap.
 @pytest.mark.parametrize("sizes", [(4,), (2, 3, 5)])
 def test_categorical_scores_are_torchs(sizes):
     dist, logits = Categorical(sizes), normal((7, 2, sum(sizes)))
@@ -35,7 +35,7 @@ def test_categorical_scores_are_torchs(sizes):
     torch.testing.assert_close(dist.log_prob_entropy(logits, act), (logp, entropy))
 
 
-# Turned red by: `rng.standard_normal` for the Gumbel noise; one number shared by all outputs.
+# Catches: `rng.standard_normal` for the Gumbel noise; one number shared by all outputs.
 @pytest.mark.parametrize("sizes", [(4,), (2, 3)])
 def test_categorical_samples_follow_the_probabilities(sizes):
     dist, draws = Categorical(sizes), 200_000
@@ -49,7 +49,7 @@ def test_categorical_samples_follow_the_probabilities(sizes):
     np.testing.assert_array_less(np.abs(frequency - p), 4 * np.sqrt(p * (1 - p) / draws))
 
 
-# Turned red by: np.stack on axis 0; `argmin`.
+# Catches: np.stack on axis 0; `argmin`.
 @pytest.mark.parametrize(("sizes", "shape"), [((4,), (7, 2)), ((2, 3, 5), (7, 2, 3))])
 def test_categorical_numpy_and_torch_agree(sizes, shape):
     dist, logits = Categorical(sizes), normal((7, 2, sum(sizes)), 2, torch.float32)
@@ -64,7 +64,7 @@ def test_categorical_numpy_and_torch_agree(sizes, shape):
     assert (dist.log_prob(logits, dist.mode(logits)) >= likelihoods - 1e-6).all()
 
 
-# Turned red by: -inf for -1e9, in the test.
+# Catches: -inf for -1e9, in the test.
 def test_a_forbidden_action_is_never_drawn_and_leaves_finite_gradients():
     dist, logits = Categorical((3,)), torch.tensor([[0.5, -1e9, 0.1]], requires_grad=True)
     logp, entropy = dist.log_prob_entropy(logits, torch.tensor([0]))
@@ -73,7 +73,7 @@ def test_a_forbidden_action_is_never_drawn_and_leaves_finite_gradients():
     assert not (dist.sample(logits.detach().numpy(), dist.noise(np.random.default_rng(0), (1000,))) == 1).any()
 
 
-# Turned red by: `log_std` left out of the sum; `exp(log_std)` for `exp(-log_std)`; the entropy's constant not times k,
+# Catches: `log_std` left out of the sum; `exp(log_std)` for `exp(-log_std)`; the entropy's constant not times k,
 # or no expand.
 @pytest.mark.parametrize("log_std_shape", [(3,), (7, 2, 3)])
 def test_gaussian_scores_are_torchs(log_std_shape):
@@ -87,7 +87,7 @@ def test_gaussian_scores_are_torchs(log_std_shape):
     torch.testing.assert_close(dist.entropy((mean, log_std)), entropy)
 
 
-# Turned red by: `log_std * noise`; `mean.detach()`.
+# Catches: `log_std * noise`; `mean.detach()`.
 @pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian])
 def test_gaussian_samples_are_mean_plus_std_times_noise(kind):
     dist, log_std = kind(LOW, HIGH), torch.tensor([-1.0, 0.0, 0.5], requires_grad=True)
@@ -106,7 +106,7 @@ def test_gaussian_samples_are_mean_plus_std_times_noise(kind):
     torch.testing.assert_close(log_std.grad, (log_std.exp() * torch.from_numpy(noise).sum(0)).detach())
 
 
-# Turned red by: `np.random.gumbel`.
+# Catches: `np.random.gumbel`.
 @pytest.mark.parametrize("dist", [Categorical((3,)), DiagGaussian(LOW, HIGH), SquashedGaussian(LOW, HIGH),
                                   EpsilonGreedy(3), NoisyAction(LOW, HIGH, 0.1)])
 def test_noise_comes_from_the_generator_alone(dist):
@@ -114,7 +114,7 @@ def test_noise_comes_from_the_generator_alone(dist):
     np.testing.assert_array_equal(first, second)
 
 
-# Turned red by: `_half[0]` for `_half`; no clip; `bounded` where only `low` is finite.
+# Catches: `_half[0]` for `_half`; no clip; `bounded` where only `low` is finite.
 def test_gaussian_to_env_rescales_each_dimension_by_its_own_bounds():
     inf = np.inf
     dist = DiagGaussian([-2.0, 0.0, -inf, -inf, 1.0], [2.0, 10.0, inf, 3.0, inf])
@@ -124,7 +124,7 @@ def test_gaussian_to_env_rescales_each_dimension_by_its_own_bounds():
     np.testing.assert_array_equal(env, [[-2, 0, -50, -50, 1], [0, 5, 0, 0, 1], [1, 7.5, 0.5, 0.5, 1], [2, 10, 9, 3, 9]])
 
 
-# Turned red by: bounds rounded to the nearest float32; no clip after tanh.
+# Catches: bounds rounded to the nearest float32; no clip after tanh.
 @pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian, noisy_action])
 def test_to_env_never_leaves_the_bounds(kind):
     rng = np.random.default_rng(0)
@@ -137,7 +137,7 @@ def test_to_env_never_leaves_the_bounds(kind):
     np.testing.assert_allclose(env.max(0), high, rtol=1e-5, atol=1e-6)
 
 
-# Turned red by: `log_volume` left out; the factor 2 of the slope left out; `softplus(2 * act)`.
+# Catches: `log_volume` left out; the factor 2 of the slope left out; `softplus(2 * act)`.
 def test_squashed_log_prob_is_the_change_of_variables():
     dist = SquashedGaussian(LOW, HIGH)
     mean, log_std, u = normal((7, 3)), normal((7, 3), 1) - 1, normal((7, 3), 2)
@@ -147,7 +147,7 @@ def test_squashed_log_prob_is_the_change_of_variables():
     torch.testing.assert_close(dist.log_prob((mean, log_std), u), expected.log_prob(middle + half * u.tanh()))
 
 
-# Turned red by: `torch.log(1 - act.tanh() ** 2)` for the slope.
+# Catches: `torch.log(1 - act.tanh() ** 2)` for the slope.
 def test_squashed_log_prob_and_its_gradient_far_out():
     dist, u = SquashedGaussian([-1.0], [1.0]), torch.tensor([[-40.0], [15.0]], requires_grad=True)
     zero = torch.zeros(2, 1)
@@ -159,7 +159,7 @@ def test_squashed_log_prob_and_its_gradient_far_out():
     torch.testing.assert_close(u.grad, torch.tensor([[40.0 - 2], [-15.0 + 2]]))
 
 
-# Turned red by: `log_volume` left out (mass 1.75); `sample` without its mean; `-np.tanh(act)` in to_env.
+# Catches: `log_volume` left out (mass 1.75); `sample` without its mean; `-np.tanh(act)` in to_env.
 def test_squashed_samples_follow_the_density_over_the_environments_actions():
     low, high = -3.0, 0.5
     dist, params = SquashedGaussian([low], [high]), (torch.tensor([0.4]), torch.tensor([-0.3]))
@@ -174,7 +174,7 @@ def test_squashed_samples_follow_the_density_over_the_environments_actions():
     np.testing.assert_array_less(np.abs(frequency - bins), 4 * np.sqrt(bins * (1 - bins) / draws) + 1e-9)
 
 
-# Turned red by: no `> 0`, no `isfinite`.
+# Catches: no `> 0`, no `isfinite`.
 @each_bounded
 @pytest.mark.parametrize(("low", "high"), [([-1, -np.inf], [1, 1]), ([-1, -1], [1, np.inf]), ([1.0], [1.0])])
 def test_bounds_that_cannot_be_filled_are_refused(kind, low, high):
@@ -182,7 +182,7 @@ def test_bounds_that_cannot_be_filled_are_refused(kind, low, high):
         kind(low, high)
 
 
-# Turned red by: no tanh; the same deviation for all; log_std not clipped, or its half taken for the mean.
+# Catches: no tanh; the same deviation for all; log_std not clipped, or its half taken for the mean.
 def test_a_networks_outputs_become_mean_and_log_std():
     dist, k = SquashedGaussian(LOW, HIGH), 3
     outputs = normal((7, 2, 6), 0, torch.float32) * 20
@@ -195,7 +195,7 @@ def test_a_networks_outputs_become_mean_and_log_std():
         np.testing.assert_array_equal(ours, theirs)
 
 
-# Turned red by: `log_volume` added; `noise` scored as if it were `u`; the slope left out.
+# Catches: `log_volume` added; `noise` scored as if it were `u`; the slope left out.
 @pytest.mark.parametrize("log_std_shape", [(3,), (7, 3)])
 def test_drawing_and_scoring_at_once_is_drawing_and_scoring(log_std_shape):
     dist = SquashedGaussian(LOW, HIGH)
@@ -208,7 +208,7 @@ def test_drawing_and_scoring_at_once_is_drawing_and_scoring(log_std_shape):
     np.testing.assert_allclose(dist.rescale(act.numpy()), dist.to_env(u.numpy()), rtol=1e-5)
 
 
-# Turned red by: the slope's sign; a mean over the dimensions for the sum. How likely a draw is is read off the volumes
+# Catches: the slope's sign; a mean over the dimensions for the sum. How likely a draw is is read off the volumes
 # that small cubes of noise come to in the environment's units, with no formula for the slope.
 def test_the_density_of_a_draw_is_that_of_its_noise_over_its_stretching():
     dist = SquashedGaussian(LOW, HIGH)
@@ -220,14 +220,14 @@ def test_the_density_of_a_draw_is_that_of_its_noise_over_its_stretching():
     torch.testing.assert_close(dist.sample_log_prob(params, noise)[1] - dist.log_volume, expected, rtol=1e-6, atol=1e-6)
 
 
-# Turned red by: `log_std.detach()`; the slope at a detached u; the minus before log_std.
+# Catches: `log_std.detach()`; the slope at a detached u; the minus before log_std.
 def test_a_draw_and_its_density_have_the_gradients_of_finite_differences():
     dist, noise = SquashedGaussian(LOW, HIGH), normal((4, 3), 2)
     params = [normal((4, 3)).requires_grad_(), (normal((4, 3), 1) - 1).requires_grad_()]
     assert torch.autograd.gradcheck(lambda *p: dist.sample_log_prob(p, noise), params)
 
 
-# Turned red by: log(1 - tanh^2) for the slope; `(u - mean) / std` for the noise, which a tiny deviation makes NaN.
+# Catches: log(1 - tanh^2) for the slope; `(u - mean) / std` for the noise, which a tiny deviation makes NaN.
 @pytest.mark.parametrize("log_std", [-20.0, 2.0])
 def test_draws_far_out_have_a_finite_density_and_gradient(log_std):
     dist = SquashedGaussian(LOW, HIGH)
@@ -244,7 +244,7 @@ def test_draws_far_out_have_a_finite_density_and_gradient(log_std):
     torch.testing.assert_close(logp.double(), exact, rtol=1e-5, atol=1e-4)
 
 
-# Turned red by: `<=` for `<` at 0; one number for both choices, by which random actions would be the first few; the
+# Catches: `<=` for `<` at 0; one number for both choices, by which random actions would be the first few; the
 # best action left out of the random ones.
 @pytest.mark.parametrize("epsilon", [0, 0.3, 1])
 def test_epsilon_greedy_errs_as_often_as_it_should(epsilon):
@@ -260,7 +260,7 @@ def test_epsilon_greedy_errs_as_often_as_it_should(epsilon):
     np.testing.assert_array_less(np.abs(frequency - p), 4 * np.sqrt(p * (1 - p) / draws) + 1e-12)
 
 
-# Turned red by: the best of all the batch; `mode` that errs too.
+# Catches: the best of all the batch; `mode` that errs too.
 def test_epsilon_greedy_knows_the_best_action_of_each_row():
     dist, values = EpsilonGreedy(4), normal((7, 2, 4), 0, torch.float32)
     best = values.argmax(-1)
@@ -274,7 +274,7 @@ def test_epsilon_greedy_knows_the_best_action_of_each_row():
     assert (dist.sample((values.numpy(), 1.0), noise) == 2).all()
 
 
-# Turned red by: no tanh; the deviation of the noise left out; no clip; float64 by the way.
+# Catches: no tanh; the deviation of the noise left out; no clip; float64 by the way.
 def test_a_noisy_action_is_the_action_and_noise_within_the_bounds():
     dist, outputs = NoisyAction(LOW, HIGH, 0.3), normal((5000, 3), 0, torch.float32)
     assert dist.num_outputs == 3
@@ -292,7 +292,7 @@ def test_a_noisy_action_is_the_action_and_noise_within_the_bounds():
     np.testing.assert_array_equal(dist.mode(numpy_params), numpy_params[0])
 
 
-# Turned red by: `_half[0]`; 0 to 1 for -1 to 1; a draw for all dimensions; tanh in NoisyAction.to_env.
+# Catches: `_half[0]`; 0 to 1 for -1 to 1; a draw for all dimensions; tanh in NoisyAction.to_env.
 @each_bounded
 def test_units_of_minus_1_to_1_are_the_bounds_of_each_dimension(kind):
     dist = kind([-2.0, 0.0], [2.0, 10.0])
@@ -308,7 +308,7 @@ def test_units_of_minus_1_to_1_are_the_bounds_of_each_dimension(kind):
     np.testing.assert_allclose(dist.to_env(inside), dist.rescale(inside if dist.num_outputs == 2 else np.tanh(inside)))
 
 
-# Turned red by: a draw where none is wanted; a mean not clipped to the bounds, or not rescaled to them.
+# Catches: a draw where none is wanted; a mean not clipped to the bounds, or not rescaled to them.
 def test_a_policy_without_randomness_does_the_likeliest():
     values = np.array([[0.1, 0.9, 0.3], [0.7, 0.2, 0.1]], np.float32)
     greedy = Deterministic(Categorical((3,)))
@@ -319,7 +319,7 @@ def test_a_policy_without_randomness_does_the_likeliest():
     assert level.num_outputs == 2 and greedy.num_outputs == 3
 
 
-# Turned red by: `squash` without tanh; `to_env` that does not go through it: a replay would hold other actions than the
+# Catches: `squash` without tanh; `to_env` that does not go through it: a replay would hold other actions than the
 # environment got.
 def test_a_squashed_action_is_what_the_environment_gets():
     dist = SquashedGaussian([-1, 0], [1, 10])

@@ -24,7 +24,7 @@ def play(replay: Replay, episodes: Episodes, rng: np.random.Generator, steps: in
             numbers[env].append(numbers[env][-1] + over)                  # the last one: of the step to come
 
 
-# Turned red by: a last row of another environment or episode; the newest row of an episode that is over; rows that were
+# Catches: a last row of another environment or episode; the newest row of an episode that is over; rows that were
 # overwritten, counted as its own by an episode longer than the buffer; a resumed run that reads the rows otherwise.
 @pytest.mark.parametrize("size, n, ending", [(500, 1, 0.2), (47, 3, 0.2), (30, 3, 0.02), (40, 4, 0.9)])
 def test_the_last_row_of_each_episode(size, n, ending):

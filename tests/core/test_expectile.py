@@ -14,7 +14,7 @@ def best(values: torch.Tensor, tau: float) -> float:
     return float(near[losses.argmin()])
 
 
-# Turned red by: tau on the wrong side; no square; the error's sign exchanged.
+# Catches: tau on the wrong side; no square; the error's sign exchanged.
 @pytest.mark.parametrize("tau", [0.1, 0.5, 0.7, 0.95])
 def test_its_gradient_is_zero_at_the_expectile(tau):
     values = torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -25,7 +25,7 @@ def test_its_gradient_is_zero_at_the_expectile(tau):
     assert float(gradient) == pytest.approx(0, abs=1e-3)
 
 
-# Turned red by: 1 - tau in place of tau; a half.
+# Catches: 1 - tau in place of tau; a half.
 def test_half_is_the_squared_error_and_one_the_maximum():
     error = torch.tensor([-2.0, 0.0, 3.0])
     assert expectile_loss(error, 0.5).tolist() == [2.0, 0.0, 4.5]

@@ -22,7 +22,7 @@ def grad(value, logits):
     return torch.autograd.grad(value, logits)[0]
 
 
-# Turned red by: `logp_ref - logp` in k1; `expm1(log_ratio) - log_ratio` in k3 (the ratio upside down).
+# Catches: `logp_ref - logp` in k1; `expm1(log_ratio) - log_ratio` in k3 (the ratio upside down).
 @pytest.mark.parametrize("seed", range(5))
 def test_k1_and_k3_have_the_value_of_kl_and_k2_has_not(seed):
     logits, logits_ref = policy_and_reference(seed)
@@ -32,7 +32,7 @@ def test_k1_and_k3_have_the_value_of_kl_and_k2_has_not(seed):
     assert abs(expectation(k2, logits, logits_ref) - exact) > 0.01
 
 
-# Turned red by: no half in k2; k1 times the probability; the ratio upside down in k3.
+# Catches: no half in k2; k1 times the probability; the ratio upside down in k3.
 @pytest.mark.parametrize("seed", range(5))
 def test_k2_has_the_gradient_of_kl_and_the_others_have_not(seed):
     logits, logits_ref = policy_and_reference(seed)
@@ -44,27 +44,27 @@ def test_k2_has_the_gradient_of_kl_and_the_others_have_not(seed):
     assert (forward - exact).abs().max() > 0.01
 
 
-# Turned red by: `logp_ref - logp` in k1.
+# Catches: `logp_ref - logp` in k1.
 def test_k1_as_a_constant_in_the_reward_is_k2_as_a_loss():
     logits, logits_ref = policy_and_reference(5)
     in_reward = expectation(lambda logp, ref: k1(logp, ref).detach() * logp, logits, logits_ref)
     torch.testing.assert_close(grad(in_reward, logits), grad(kl_categorical(logits, logits_ref), logits))
 
 
-# Turned red by: `- log_ratio` for `+ log_ratio` in k3.
+# Catches: `- log_ratio` for `+ log_ratio` in k3.
 def test_signs():
     logp, logp_ref = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
     assert (k2(logp, logp_ref) >= 0).all() and (k3(logp, logp_ref) >= 0).all()
     assert torch.equal(k1(logp, logp_ref), logp - logp_ref)
 
 
-# Turned red by: `torch.exp(-log_ratio) - 1 + log_ratio`.
+# Catches: `torch.exp(-log_ratio) - 1 + log_ratio`.
 def test_k3_keeps_its_digits_near_zero():
     d = torch.tensor([1e-3, -1e-3])
     torch.testing.assert_close(k3(d, torch.zeros(2)), 0.5 * d**2, rtol=1e-2, atol=0)
 
 
-# Turned red by: no select in k1; the select of k2 outside of the square.
+# Catches: no select in k1; the select of k2 outside of the square.
 @pytest.mark.parametrize("estimator", [k1, k2, k3])
 def test_padding_changes_no_value_and_no_gradient(estimator):
     logp, ref = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -1.0])
@@ -75,13 +75,13 @@ def test_padding_changes_no_value_and_no_gradient(estimator):
     assert torch.equal(grad(out.sum(), padded), torch.cat([grad(estimator(logp, ref).sum(), logp), torch.zeros(2)]))
 
 
-# Turned red by: `log_q - log_p`; `.sum()` for `.sum(-1)`.
+# Catches: `log_q - log_p`; `.sum()` for `.sum(-1)`.
 def test_kl_categorical_is_torchs():
     p, q = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     torch.testing.assert_close(kl_categorical(p, q), kl_divergence(Categorical(logits=p), Categorical(logits=q)))
 
 
-# Turned red by: no select in kl_categorical.
+# Catches: no select in kl_categorical.
 def test_kl_categorical_with_forbidden_actions():
     inf = float("inf")
     p = torch.tensor([0.3, -0.2, -inf, -inf], requires_grad=True)
@@ -92,7 +92,7 @@ def test_kl_categorical_with_forbidden_actions():
     assert grad(value, p).isfinite().all()
 
 
-# Turned red by: `log_std_p` for `log_std_q` as the scale of the difference; `+ d` for `- d`.
+# Catches: `log_std_p` for `log_std_q` as the scale of the difference; `+ d` for `- d`.
 @pytest.mark.parametrize("log_std_shape", [(3,), (7, 3)])
 def test_kl_gaussian_is_torchs(log_std_shape):
     generator = torch.Generator().manual_seed(2)

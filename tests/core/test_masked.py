@@ -26,7 +26,7 @@ def value_and_grad(function, x):
     return value.detach(), x.grad
 
 
-# Turned red by: `x * mask` in select.
+# Catches: `x * mask` in select.
 def test_values_by_hand():
     loss = torch.tensor([[1.0, 2.0, NAN], [3.0, NAN, NAN]])
     mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
@@ -37,7 +37,7 @@ def test_values_by_hand():
     torch.testing.assert_close(select(loss, mask, -1.0), torch.tensor([[1.0, 2.0, -1.0], [3.0, -1.0, -1.0]]))
 
 
-# Turned red by: `x * mask` in select.
+# Catches: `x * mask` in select.
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", [NAN, float("inf"), -1e30])
 def test_padding_changes_no_value_and_no_gradient(mode, padding):
@@ -50,7 +50,7 @@ def test_padding_changes_no_value_and_no_gradient(mode, padding):
     assert torch.equal(padded_grad, torch.cat([grad, torch.zeros(6, 3)], 1))
 
 
-# Turned red by: `masked_mean(loss, mask)` in token mode, `rows = len(loss)` in the others, whatever the denominator.
+# Catches: `masked_mean(loss, mask)` in token mode, `rows = len(loss)` in the others, whatever the denominator.
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("with_mask", [True, False])
 def test_micro_batches_add_up_to_the_whole_step(mode, with_mask):
@@ -68,7 +68,7 @@ def test_micro_batches_add_up_to_the_whole_step(mode, with_mask):
     torch.testing.assert_close(torch.cat([g for _, g in pieces]), whole_grad)
 
 
-# Turned red by: a `cumsum(0)` over the row means in sequence mode.
+# Catches: a `cumsum(0)` over the row means in sequence mode.
 @pytest.mark.parametrize("mode", MODES)
 def test_row_order_changes_nothing(mode):
     loss, mask = batch(2)
@@ -80,7 +80,7 @@ def test_row_order_changes_nothing(mode):
     torch.testing.assert_close(whiten(loss[order], mask[order]), whiten(loss, mask)[order])
 
 
-# Turned red by: correction=1 in the unmasked whiten; `.sum(1)` for `.mean(1)` in the unmasked sequence mode.
+# Catches: correction=1 in the unmasked whiten; `.sum(1)` for `.mean(1)` in the unmasked sequence mode.
 @pytest.mark.parametrize("ones", [torch.ones(6, 5), torch.ones(6, 5, dtype=torch.bool)], ids=["float", "bool"])
 def test_no_mask_is_a_mask_of_ones(ones):
     loss, _ = batch(3)
@@ -90,7 +90,7 @@ def test_no_mask_is_a_mask_of_ones(ones):
     torch.testing.assert_close(whiten(loss, ones), whiten(loss))
 
 
-# Turned red by: no select around `centred`; `x.nanmean()` for its mean.
+# Catches: no select around `centred`; `x.nanmean()` for its mean.
 @pytest.mark.parametrize("padding", [NAN, 100.0])
 def test_whiten_looks_only_at_what_counts(padding):
     x, mask = batch(4)
@@ -100,19 +100,19 @@ def test_whiten_looks_only_at_what_counts(padding):
     np.testing.assert_allclose(whiten(x.masked_fill(~mask, padding), mask).numpy(), expected, atol=1e-7)
 
 
-# Turned red by: no eps.
+# Catches: no eps.
 def test_whiten_of_equal_values_is_zero():
     assert torch.equal(whiten(torch.full((8,), 3.0)), torch.zeros(8))
 
 
-# Turned red by: `return x` in select; by `select(x.exp(), ...)` in the test, which is why it comes first.
+# Catches: `return x` in select; by `select(x.exp(), ...)` in the test, which is why it comes first.
 def test_select_before_exp_keeps_the_gradient_finite():
     x = torch.tensor([1.0, 1e4], requires_grad=True)
     select(x, torch.tensor([1.0, 0.0])).exp().sum().backward()
     torch.testing.assert_close(x.grad, torch.tensor([math.e, 0.0]))
 
 
-# Turned red by: no clamp(min=1), in masked_mean or in sequence mode.
+# Catches: no clamp(min=1), in masked_mean or in sequence mode.
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_counts(mode):
     mask, loss = torch.zeros(2, 3), torch.full((2, 3), NAN)

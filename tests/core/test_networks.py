@@ -47,7 +47,7 @@ def compare(policy: ActorCritic, obs: np.ndarray, act: torch.Tensor) -> torch.Te
     return scored
 
 
-# Turned red by: `actor` without the normaliser, or with log_std left at its first value; relu for tanh in NumpyMLP.
+# Catches: `actor` without the normaliser, or with log_std left at its first value; relu for tanh in NumpyMLP.
 @pytest.mark.parametrize("normalise", [False, True])
 @each_distribution
 def test_actor_and_learner_agree_through_updates(dist, normalise):
@@ -76,7 +76,7 @@ def layers(module: nn.Module) -> list[nn.Module]:
     return [m for m in module.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
 
 
-# Turned red by: torch's own initialisation; the gains of policy and value swapped; a forgotten convolution.
+# Catches: torch's own initialisation; the gains of policy and value swapped; a forgotten convolution.
 def test_gains():
     vector, image = (ActorCritic(shape, Categorical((4,))) for shape in [(3,), (1, 36, 36)])
     assert [gain(m) for m in layers(vector.pi)] == pytest.approx([2**0.5, 2**0.5, 0.01], abs=1e-6)
@@ -85,7 +85,7 @@ def test_gains():
     assert [gain(m) for m in [*layers(image.pi), *layers(image.v)]] == pytest.approx([0.01, 1], abs=1e-5)
 
 
-# Turned red by: no division by 255; a `view` that mixes lead axes; a width worked out for one size only.
+# Catches: no division by 255; a `view` that mixes lead axes; a width worked out for one size only.
 @pytest.mark.parametrize("shape", [(1, SMALLEST_IMAGE, SMALLEST_IMAGE), (3, 36, 50), (4, 84, 84)])
 def test_cnn_takes_any_lead_axes_and_size(shape):
     torch.manual_seed(0)
@@ -97,7 +97,7 @@ def test_cnn_takes_any_lead_axes_and_size(shape):
     torch.testing.assert_close(net(images[4]), features[4], rtol=1e-4, atol=1e-5)
 
 
-# Turned red by: no check (torch then complains of a kernel larger than its input), or a check of one side.
+# Catches: no check (torch then complains of a kernel larger than its input), or a check of one side.
 @pytest.mark.parametrize("shape", [(3, 35, 84), (3, 84, 35)])
 def test_images_too_small_are_refused_by_their_size(shape):
     with pytest.raises(ValueError, match=f"{shape[1]} x {shape[2]} is too small.*{SMALLEST_IMAGE}"):
@@ -109,7 +109,7 @@ def test_observations_of_two_axes_are_refused():
         ActorCritic((3, 3), Categorical((2,)))
 
 
-# Turned red by: other pixels for `_torch_actor` than for `evaluate`; FlatAdam that takes a channels-last weight in the
+# Catches: other pixels for `_torch_actor` than for `evaluate`; FlatAdam that takes a channels-last weight in the
 # order of its memory.
 @each_distribution
 def test_image_policy_acts_and_scores_the_same_through_updates(dist):
@@ -126,7 +126,7 @@ def test_image_policy_acts_and_scores_the_same_through_updates(dist):
     assert (compare(policy, obs, act) - before).abs().max() > 1e-3
 
 
-# Turned red by: value and policy on different features, or `squeeze` of the wrong axis at [N, T] of one copy.
+# Catches: value and policy on different features, or `squeeze` of the wrong axis at [N, T] of one copy.
 @pytest.mark.parametrize("shape", [(3,), (1, 36, 36)])
 def test_evaluate_and_value_agree_for_any_lead_axes(shape):
     policy = ActorCritic(shape, Categorical((4,)))
@@ -137,7 +137,7 @@ def test_evaluate_and_value_agree_for_any_lead_axes(shape):
     torch.testing.assert_close(policy.value(obs[0, 0]), value[0, 0], rtol=1e-4, atol=1e-5)
 
 
-# Turned red by: torch's own orthogonal_, whose last digit the number of threads decides: then the seed would not.
+# Catches: torch's own orthogonal_, whose last digit the number of threads decides: then the seed would not.
 def test_first_weights_do_not_depend_on_the_number_of_threads():
     found = []
     for threads in 1, 2:
@@ -149,7 +149,7 @@ def test_first_weights_do_not_depend_on_the_number_of_threads():
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-# Turned red by: windows of other squares, planes before columns, a side that is not cut to the board, what follows the
+# Catches: windows of other squares, planes before columns, a side that is not cut to the board, what follows the
 # board seen.
 @pytest.mark.parametrize("shape, kernel", [((6, 7, 2), 4), ((3, 3, 2), 4), ((5, 2, 3), 2)])
 def test_a_board_is_convolved_as_torch_does_it_and_in_numpy_too(shape, kernel):
@@ -168,14 +168,14 @@ def test_a_board_is_convolved_as_torch_does_it_and_in_numpy_too(shape, kernel):
     np.testing.assert_allclose(NumpyMLP(net)(x.numpy()), net(x).detach().numpy(), rtol=0, atol=1e-5)
 
 
-# Turned red by: other convolutions than those of Mnih et al. (2015).
+# Catches: other convolutions than those of Mnih et al. (2015).
 def test_the_convolutions_are_natures():
     layers = [x for x in NatureCNN((4, 84, 84)).modules() if isinstance(x, nn.Conv2d)]
     assert [(*x.weight.shape, *x.stride) for x in layers] == [
         (32, 4, 8, 8, 4, 4), (64, 32, 4, 4, 2, 2), (64, 64, 3, 3, 1, 1)]
 
 
-# Turned red by: an activation that reaches one of the two networks only.
+# Catches: an activation that reaches one of the two networks only.
 @pytest.mark.parametrize(("activation", "scales"), [("relu", True), ("tanh", False)])
 def test_pi_and_v_have_the_activation_asked_for(activation, scales):
     torch.manual_seed(0)
@@ -184,7 +184,7 @@ def test_pi_and_v_have_the_activation_asked_for(activation, scales):
         assert torch.allclose(part(3 * x), 3 * part(x), rtol=1e-4, atol=1e-6) == scales
 
 
-# Turned red by: normalised layers of the actor only.
+# Catches: normalised layers of the actor only.
 def test_layer_norm_is_in_every_network():
     nets = ActorCritics((3,), NoisyAction([-1.0], [1.0], 0.1), (8,), critics=2, layer_norm=True)
     for net in (nets.pi, *nets.q, QNetwork((3,), 2, (8,), layer_norm=True).advantage):

@@ -11,7 +11,7 @@ def data(n, shape, seed=0):
     return torch.from_numpy((noise * np.arange(1, 1 + np.prod(shape)).reshape(shape) + 3).astype(np.float32))
 
 
-# Turned red by: the mean of the squares taken for the variance; a count of 1.
+# Catches: the mean of the squares taken for the variance; a count of 1.
 def test_sums_add_what_the_observations_themselves_would():
     torch.manual_seed(0)
     whole, parts = Normaliser((3,)), Normaliser((3,))
@@ -23,7 +23,7 @@ def test_sums_add_what_the_observations_themselves_would():
         torch.testing.assert_close(parts.state_dict()[name], value)
 
 
-# Turned red by: no `share * (1 - share) * delta**2`; correction=1; `share = 0.01`, a moving average.
+# Catches: no `share * (1 - share) * delta**2`; correction=1; `share = 0.01`, a moving average.
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4)])
 @pytest.mark.parametrize("cuts", [[1], [1, 2, 3], [100, 900], [250, 500, 750]])
 def test_statistics_are_numpys_on_all_the_data(shape, cuts):
@@ -40,7 +40,7 @@ def test_statistics_are_numpys_on_all_the_data(shape, cuts):
     assert (out.abs() == 2).any()
 
 
-# Turned red by: `x.float()` in update.
+# Catches: `x.float()` in update.
 def test_a_large_mean_does_not_eat_the_variance():
     x, normaliser = 1000 + 0.1 * data(4000, (1,)), Normaliser((1,))
     for piece in x.chunk(400):
@@ -48,13 +48,13 @@ def test_a_large_mean_does_not_eat_the_variance():
     np.testing.assert_allclose(normaliser.var.numpy(), x.numpy().astype(np.float64).var(0), rtol=1e-9)
 
 
-# Turned red by: `var` 0 at the start; another limit than 10 by default.
+# Catches: `var` 0 at the start; another limit than 10 by default.
 def test_before_any_data_it_only_clips():
     x = torch.tensor([[0.1, -0.2], [50.0, -50.0]])
     assert torch.equal(Normaliser((2,))(x), x.clamp(-10, 10))
 
 
-# Turned red by: division by the deviation in the view; no dtype=np.float32 in the subtraction.
+# Catches: division by the deviation in the view; no dtype=np.float32 in the subtraction.
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_numpy_view_is_forward_to_the_last_bit(dtype):
     normaliser = Normaliser((3,), clip=2.0)
@@ -65,7 +65,7 @@ def test_the_numpy_view_is_forward_to_the_last_bit(dtype):
     np.testing.assert_array_equal(out, normaliser(torch.from_numpy(x)).numpy())
 
 
-# Turned red by: `self.mean` read within the view's function.
+# Catches: `self.mean` read within the view's function.
 def test_a_view_stays_as_it_was_made():
     normaliser, x = Normaliser((3,)), data(10, (3,))
     normaliser.update(x)
@@ -76,7 +76,7 @@ def test_a_view_stays_as_it_was_made():
     assert not np.array_equal(normaliser.numpy_view()(x.numpy()), before)
 
 
-# Turned red by: `self.update(x)` in forward.
+# Catches: `self.update(x)` in forward.
 @pytest.mark.parametrize("training", [True, False])
 def test_looking_does_not_change_the_statistics(training):
     normaliser = Normaliser((3,)).train(training)
@@ -87,7 +87,7 @@ def test_looking_does_not_change_the_statistics(training):
     assert all(torch.equal(v, before[k]) for k, v in normaliser.state_dict().items())
 
 
-# Turned red by: `count` as a plain attribute.
+# Catches: `count` as a plain attribute.
 def test_normaliser_round_trips_through_its_state():
     saved, loaded = Normaliser((3,)), Normaliser((3,))
     saved.update(data(10, (3,)))
@@ -103,7 +103,7 @@ def rewards_and_ends(N=3, T=40, seed=0):
     return [torch.from_numpy(x) for x in ((5 + rng.standard_normal((N, T))).astype(np.float32), terminated, truncated)]
 
 
-# Turned red by: no roll; truncation that does not reset; `returns` not carried from rollout to rollout, or not
+# Catches: no roll; truncation that does not reset; `returns` not carried from rollout to rollout, or not
 # discounted; the mean subtracted.
 @pytest.mark.parametrize("cuts", [[], [1], [13, 14, 30]])
 def test_rewards_are_divided_by_the_deviation_of_the_running_return(cuts):
@@ -124,7 +124,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_running_return(cuts):
     assert (scaled.abs() < 1.2).any()
 
 
-# Turned red by: `self.returns` as a plain attribute.
+# Catches: `self.returns` as a plain attribute.
 def test_return_scaler_round_trips_through_its_state():
     saved, loaded = ReturnScaler(3, 0.9), ReturnScaler(3, 0.9)
     saved.update_and_scale(*rewards_and_ends(seed=1))
@@ -132,7 +132,7 @@ def test_return_scaler_round_trips_through_its_state():
     assert torch.equal(*(s.update_and_scale(*rewards_and_ends(seed=2)) for s in (saved, loaded)))
 
 
-# Turned red by: no clamp.
+# Catches: no clamp.
 def test_clip():
     rewards = torch.zeros(1, 1000)
     rewards[0, 500] = 1e6
@@ -140,7 +140,7 @@ def test_clip():
     assert scaled.max() == 10.0
 
 
-# Turned red by: the return so far of an episode that a resumed run has lost.
+# Catches: the return so far of an episode that a resumed run has lost.
 def test_lost_episodes_have_no_return():
     lost, new = ReturnScaler(3, 0.9), ReturnScaler(3, 0.9)
     lost.update_and_scale(*rewards_and_ends(seed=1))

@@ -13,7 +13,7 @@ def network(seed: int = 0) -> nn.Sequential:
     return mlp([3, 16, 16, 2])
 
 
-# Turned red by: `1 - tau`; the other network moved; copies made for the views of FlatAdam's flat tensor; a copy at 1
+# Catches: `1 - tau`; the other network moved; copies made for the views of FlatAdam's flat tensor; a copy at 1
 # that is off by a rounding.
 @pytest.mark.parametrize("tau", [0.0, 0.005, 0.5, 0.9, 1.0])
 def test_polyak_goes_its_share_of_the_way(tau):
@@ -31,7 +31,7 @@ def test_polyak_goes_its_share_of_the_way(tau):
     assert [p.data_ptr() for p in target.parameters()] == memory and all(p.is_leaf for p in target.parameters())
 
 
-# A device without memory stands for a GPU: a checkpoint is read on the CPU. Turned red by: the loaded tensor as it is.
+# A device without memory stands for a GPU: a checkpoint is read on the CPU. Catches: the loaded tensor as it is.
 def test_what_is_loaded_is_put_where_the_last_was():
     latest = Latest(hidden=torch.zeros(2, 3, device="meta"), sigma=0.1)
     latest.load_state_dict({"hidden": torch.ones(2, 3), "sigma": 0.2, "loss": torch.tensor(1.0)})
@@ -39,7 +39,7 @@ def test_what_is_loaded_is_put_where_the_last_was():
     assert latest["sigma"] == 0.2 and latest["loss"] == 1 and latest["loss"].device.type == "cpu"
 
 
-# Turned red by: a rate that goes on rising after the warmup; a fall to 0, or before the last update; no warmup.
+# Catches: a rate that goes on rising after the warmup; a fall to 0, or before the last update; no warmup.
 def test_the_learning_rate_rises_and_falls():
     assert [step_size(1.0, u, 10, 4, True) for u in (0, 3, 9)] == pytest.approx([0.25, 0.73, 0.19])
     assert [step_size(2.0, u, 10, 4, False) for u in (0, 1, 3, 9)] == pytest.approx([0.5, 1.0, 2.0, 2.0])

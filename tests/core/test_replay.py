@@ -101,7 +101,7 @@ worlds = pytest.mark.parametrize(("num_envs", "kind"), [
     (n, kind) for n in (1, 3) for kind in ("vector", "image", "stacked")])
 
 
-# Turned red by: `led_to = next_obs`; `frames[:, :1]` of a stack; `self.now` not set where an episode was
+# Catches: `led_to = next_obs`; `frames[:, :1]` of a stack; `self.now` not set where an episode was
 # cut; `terminated | truncated` stored for terminated; `size` frames without the room for stacks; the
 # oldest frame of one environment for that of all: the others' rows would show frames of later steps.
 @worlds
@@ -127,7 +127,7 @@ def test_every_row_is_the_step_that_was_made(num_envs, kind, ending):
                                                        {(False, False)})
 
 
-# Turned red by: rows of another environment (`np.arange(n)` without N); episodes not told apart; `terminated` or
+# Catches: rows of another environment (`np.arange(n)` without N); episodes not told apart; `terminated` or
 # `next_obs` of the first step; rewards after the end kept.
 @worlds
 @pytest.mark.parametrize("n", [1, 3, 5])
@@ -156,7 +156,7 @@ def test_n_steps_stay_within_an_episode_and_what_is_stored(num_envs, kind, n):
     assert lengths == set(range(1, n + 1))
 
 
-# Turned red by: no test of the frames at all. Every step begins an episode here, and stores five frames.
+# Catches: no test of the frames at all. Every step begins an episode here, and stores five frames.
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_where_frames_run_out_rows_are_forgotten(num_envs):
     world = World(num_envs, "stacked", 1)
@@ -169,7 +169,7 @@ def test_where_frames_run_out_rows_are_forgotten(num_envs):
     assert replay.oldest <= drawn.min() and drawn.max() < replay.count
 
 
-# Turned red by: `count - 1` as the end; from 0 on; a draw that is not of the generator given.
+# Catches: `count - 1` as the end; from 0 on; a draw that is not of the generator given.
 def test_each_row_is_drawn_as_often_as_another():
     world = World(1, "vector", 0.2)
     replay = world.replay()
@@ -185,7 +185,7 @@ def test_each_row_is_drawn_as_often_as_another():
     np.testing.assert_array_less(np.abs(counts - expected), 4.5 * np.sqrt(expected))
 
 
-# Turned red by: the room of current stacks left out; the bytes of an action, or of a stack's numbers, left out.
+# Catches: the room of current stacks left out; the bytes of an action, or of a stack's numbers, left out.
 @worlds
 def test_the_memory_announced_is_the_memory_taken(num_envs, kind):
     world = World(num_envs, kind, 0.1)
@@ -201,7 +201,7 @@ def test_a_replay_smaller_than_one_step_is_refused():
         Replay(2, 3, (1,), np.dtype(np.float32), (), np.int64)
 
 
-# Turned red by: any of the counters, or `now`, not in the state; a ring not in `rings`, or counted by the other
+# Catches: any of the counters, or `now`, not in the state; a ring not in `rings`, or counted by the other
 # counter. The copy gets its rings from elsewhere, as from the files beside a checkpoint.
 @worlds
 @pytest.mark.parametrize("steps", [5, 70])
@@ -235,7 +235,7 @@ def test_a_copy_of_rings_and_counters_goes_on_alike(num_envs, kind, steps):
         assert world.row(number).same(obs, act, next_obs, terminated)
 
 
-# Turned red by: `terminated | truncated` asked for the border, or `now` kept: a resumed run whose environments could
+# Catches: `terminated | truncated` asked for the border, or `now` kept: a resumed run whose environments could
 # not be saved has begun new episodes, but none ended, and returns would sum the rewards of two.
 @worlds
 def test_n_steps_do_not_cross_into_the_episodes_of_a_resumed_run(num_envs, kind):
@@ -254,7 +254,7 @@ def test_n_steps_do_not_cross_into_the_episodes_of_a_resumed_run(num_envs, kind)
     assert not replay.sample_n(rows, 4).terminated.any()
 
 
-# Turned red by: counters, or the current observations, kept; `there` not asked by `sample_n`, or one row too many: the
+# Catches: counters, or the current observations, kept; `there` not asked by `sample_n`, or one row too many: the
 # rows of before still lie there, with numbers of frames that fit.
 @worlds
 def test_a_forgotten_replay_begins_anew(num_envs, kind):
@@ -292,7 +292,7 @@ class Table:
         return rows, np.array([self.weight[row] for row in rows])
 
 
-# Turned red by: no alpha; `left > sums`; one number for all draws; no shares, or of unequal size; sums not renewed up
+# Catches: no alpha; `left > sums`; one number for all draws; no shares, or of unequal size; sums not renewed up
 # to the root; leaves not a power of 2 (or one too few); row numbers not turned back from slots.
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 33])
 @pytest.mark.parametrize("alpha", [0, 0.6, 1])
@@ -314,7 +314,7 @@ def test_rows_are_drawn_in_shares_in_proportion_to_their_priority(size, alpha):
         np.testing.assert_allclose(probability, expected[index], rtol=1e-12)
 
 
-# Turned red by: new rows with 1, or with the priority of the newest; `largest` lowered by later, smaller ones.
+# Catches: new rows with 1, or with the priority of the newest; `largest` lowered by later, smaller ones.
 def test_new_rows_have_the_largest_priority_so_far():
     priorities = Priorities(10, 1)
 
@@ -343,7 +343,7 @@ class Edge:
         return np.full(n, self.value)
 
 
-# Turned red by: `0 ** alpha` for alpha 0; no look at the empty half; `>` for `>=` at 0.
+# Catches: `0 ** alpha` for alpha 0; no look at the empty half; `>` for `>=` at 0.
 @pytest.mark.parametrize("alpha", [0, 0.6, 1])
 @pytest.mark.parametrize("rng", [np.random.default_rng(0), Edge(0.0), Edge(float(np.nextafter(1, 0)))],
                          ids=["random", "0", "almost 1"])
@@ -359,7 +359,7 @@ def test_what_has_priority_0_is_never_drawn(alpha, rng):
     np.testing.assert_allclose(priorities.sums[1], 6 * 0.1 ** alpha)
 
 
-# Turned red by: a state of another size, which broke the extension of a run with a large replay buffer.
+# Catches: a state of another size, which broke the extension of a run with a large replay buffer.
 def test_priorities_of_an_extended_run_keep_their_rows():
     short, longer, fresh = Priorities(20, 0.7), Priorities(50, 0.7), Priorities(50, 0.7)
     short.set(np.arange(20), np.linspace(0.1, 5, 20))
@@ -375,7 +375,7 @@ def test_priorities_of_an_extended_run_keep_their_rows():
     np.testing.assert_array_equal(short.sums, fresh.sums)
 
 
-# Turned red by: the sums or `largest` not in the state, or not copied.
+# Catches: the sums or `largest` not in the state, or not copied.
 def test_priorities_go_on_from_their_state():
     kept, other = Priorities(20, 0.7), Priorities(20, 0.7)
     kept.set(np.arange(20), np.linspace(0.1, 5, 20))
@@ -420,7 +420,7 @@ def prioritised(tmp_path, **settings) -> dqn.Config:
                       **settings)
 
 
-# Turned red by: the newest rows given their priority after the forgotten ones lost it, where they are the same.
+# Catches: the newest rows given their priority after the forgotten ones lost it, where they are the same.
 def test_of_a_tiny_replay_what_is_forgotten_has_no_priority():
     priorities = Priorities(18, 1.0)
     priorities.follow(SimpleNamespace(count=12, size=18, oldest=9, num_envs=4))
@@ -428,7 +428,7 @@ def test_of_a_tiny_replay_what_is_forgotten_has_no_priority():
     assert (rows[:9] == 0).all() and (rows[9:12] > 0).all()
 
 
-# Turned red by: forgotten rows left with their priority: their frames are those of other steps by then.
+# Catches: forgotten rows left with their priority: their frames are those of other steps by then.
 @pytest.mark.long("1")
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_prioritised_dqn_never_draws_what_is_forgotten(num_envs, monkeypatch, tmp_path):
@@ -437,7 +437,7 @@ def test_prioritised_dqn_never_draws_what_is_forgotten(num_envs, monkeypatch, tm
     assert 30 <= min(draws[-200:]) < 100                                  # when it was full: episodes ended
 
 
-# Turned red by: priorities kept when the replay is lost: they are of rows that are no more.
+# Catches: priorities kept when the replay is lost: they are of rows that are no more.
 @pytest.mark.long
 def test_prioritised_dqn_goes_on_without_its_replay(monkeypatch, tmp_path):
     cfg = prioritised(tmp_path, checkpoint_steps=150, save_replay=False)

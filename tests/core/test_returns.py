@@ -44,7 +44,7 @@ def by_definition(rollout: dict[str, torch.Tensor], per_step) -> np.ndarray:
     return out
 
 
-# Turned red by: the recursion cut by `terminated` only; `next_values` cut by `truncated` too, or multiplied by ~over;
+# Catches: the recursion cut by `terminated` only; `next_values` cut by `truncated` too, or multiplied by ~over;
 # `lam` left out; `select(decay, mask, 0.0)`; every other pass left out (`k *= 4`).
 @pytest.mark.parametrize("seed", range(40))
 def test_gae_is_its_definition(seed):
@@ -63,7 +63,7 @@ def test_gae_is_its_definition(seed):
     np.testing.assert_allclose(targets.numpy(), expected + values, atol=1e-12)
 
 
-# Turned red by: `cut = truncated.bool()` (both endings at once then bootstrap); `last` as the last column; no gamma
+# Catches: `cut = truncated.bool()` (both endings at once then bootstrap); `last` as the last column; no gamma
 # before the bootstrap.
 @pytest.mark.parametrize("bootstrapped", [True, False])
 @pytest.mark.parametrize("seed", range(40))
@@ -82,7 +82,7 @@ def test_discounted_is_its_definition(seed, bootstrapped):
     np.testing.assert_allclose(got.numpy(), by_definition(rollout, reward_to_go), atol=1e-12)
 
 
-# Turned red by: `cut | last` without `& ~over`.
+# Catches: `cut | last` without `& ~over`.
 @pytest.mark.parametrize(("terminated", "truncated", "expected"), [
     (0, 0, [1 + 0.5 * 5, 5]),         # cut mid-episode: 1 + 0.5 * V
     (0, 1, [1 + 0.5 * 5, 5]),         # the clock ran out: the same
@@ -99,7 +99,7 @@ def test_three_ways_to_stop_by_hand(terminated, truncated, expected):
     assert adv.tolist() == [[expected[0] - 3, expected[1] - 7]]
 
 
-# Turned red by: a decay of 0.999 gamma.
+# Catches: a decay of 0.999 gamma.
 def test_with_gamma_and_lam_1_and_no_values_advantages_are_returns():
     rewards = torch.randint(-9, 10, (3, 50), generator=torch.Generator().manual_seed(0)).float()
     zero = torch.zeros_like(rewards)
@@ -109,7 +109,7 @@ def test_with_gamma_and_lam_1_and_no_values_advantages_are_returns():
     assert torch.equal(discounted(rewards, zero, zero, gamma=1.0), adv)
 
 
-# Turned red by: the value at a truncation taken from the next column; `next_values` cut by `truncated`.
+# Catches: the value at a truncation taken from the next column; `next_values` cut by `truncated`.
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
 def test_true_values_leave_no_advantage_however_the_rollout_is_cut(lam):
     gamma, length = 0.9, 12                              # reward t at step t, ends after 12 steps; V by the definition
@@ -129,7 +129,7 @@ def both(rollout):
     return *gae(**rollout, gamma=0.9, lam=0.8), returns
 
 
-# Turned red by: no `select(deltas, mask)`; decay 0 at masked steps; `last` as the last column; result not selected.
+# Catches: no `select(deltas, mask)`; decay 0 at masked steps; `last` as the last column; result not selected.
 @pytest.mark.parametrize("seed", range(10))
 def test_steps_that_do_not_count_may_be_put_in_or_taken_out(seed):
     rollout = {k: v[:1] for k, v in random_rollout(seed).items()}        # one row, so that it can be cut to what counts
@@ -142,7 +142,7 @@ def test_steps_that_do_not_count_may_be_put_in_or_taken_out(seed):
         assert (b[~rollout["mask"]] == 0).all() and (c[~padded["mask"]] == 0).all()
 
 
-# Turned red by: a result that depends on the row's number.
+# Catches: a result that depends on the row's number.
 def test_row_order_changes_nothing():
     rollout = random_rollout(3)
     order = torch.arange(len(rollout["rewards"])).flip(0)
@@ -151,7 +151,7 @@ def test_row_order_changes_nothing():
         assert torch.equal(shuffled, kept[order])
 
 
-# Turned red by: `lam.mean()` in place of lam.
+# Catches: `lam.mean()` in place of lam.
 def test_lam_may_depend_on_the_row():
     rollout = random_rollout(4)
     lam = torch.linspace(0.1, 1.0, len(rollout["rewards"]), dtype=torch.float64)
@@ -161,7 +161,7 @@ def test_lam_may_depend_on_the_row():
         torch.testing.assert_close(adv[b:b + 1], gae(**row, gamma=0.9, lam=lam[b].item())[0])
 
 
-# Turned red by: `while 2 * k < T`; `x = b` (the caller's tensor is then changed).
+# Catches: `while 2 * k < T`; `x = b` (the caller's tensor is then changed).
 @pytest.mark.parametrize("T", [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 100])
 def test_linear_recursion_is_the_loop(T):
     generator = torch.Generator().manual_seed(T)

@@ -58,7 +58,7 @@ def expected(first: int, steps: int) -> list[list[tuple[float, float, bool, bool
     return rows
 
 
-# Turned red by: an observation stored after the step; the last one left out, or of another step; next observations that
+# Catches: an observation stored after the step; the last one left out, or of another step; next observations that
 # are those of the restart; rows and columns of final observations exchanged; a rollout that begins with a reset.
 def test_each_place_holds_what_was_seen_there():
     for rollout, first in zip(rollouts([7, 1, 8]), (0, 7, 8), strict=True):
@@ -74,7 +74,7 @@ def test_each_place_holds_what_was_seen_there():
         assert rollout.rew.dtype == torch.float32 and rollout.terminated.dtype == torch.bool
 
 
-# Turned red by: the action of the environment stored for the one that was drawn; noise drawn step by step.
+# Catches: the action of the environment stored for the one that was drawn; noise drawn step by step.
 def test_actions_are_stored_as_drawn_and_clipped_for_the_environment():
     env, rng = Counting(), np.random.default_rng(3)
     rollout = collect(env, lambda obs: 2 * obs, DIST, 4, rng, torch.device("cpu"))
@@ -84,7 +84,7 @@ def test_actions_are_stored_as_drawn_and_clipped_for_the_environment():
     assert (rollout.act > 0.5).any()
 
 
-# Turned red by: the restart's value at a truncation; the value of `values` at the row's end; no value at the end of a
+# Catches: the restart's value at a truncation; the value of `values` at the row's end; no value at the end of a
 # row that a truncation ends; final observations of terminated episodes asked for.
 def test_next_values_are_those_of_what_each_step_led_to():
     asked = []
@@ -104,7 +104,7 @@ def test_next_values_are_those_of_what_each_step_led_to():
         assert asked == [rollout.obs[:, -1, 0].tolist(), truncations]
 
 
-# Turned red by: the memory of the step after, of another copy, or none.
+# Catches: the memory of the step after, of another copy, or none.
 def test_with_a_memory_an_observation_is_judged_by_the_memory_of_what_led_to_it():
     rollout = rollouts([7])[0]
     memory = torch.arange(21.0).view(3, 7, 1)
@@ -113,7 +113,7 @@ def test_with_a_memory_an_observation_is_judged_by_the_memory_of_what_led_to_it(
     assert [found[0, t].item() for t in (2, 5)] == [1000 * 2 + 3, 1000 * 5 + 103]
 
 
-# Turned red by: costs that move to earlier steps if the first steps have none.
+# Catches: costs that move to earlier steps if the first steps have none.
 @pytest.mark.parametrize("first", [0, 2])
 def test_costs_are_kept_where_the_environment_reports_them(first):
     rollout = rollouts([6], cost_from=first)[0]
@@ -121,7 +121,7 @@ def test_costs_are_kept_where_the_environment_reports_them(first):
     assert not rollout.cost[:, :first].any() and rollouts([6])[0].cost is None
 
 
-# Turned red by: a rollout without an end, whose list of final observations is empty, that has another shape.
+# Catches: a rollout without an end, whose list of final observations is empty, that has another shape.
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_rollout_without_an_end_has_no_final_observations(steps):
     rollout = rollouts([steps])[0]

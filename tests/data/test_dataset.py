@@ -34,7 +34,7 @@ def file(data, tmp_path):
     return tmp_path / "d.npz"
 
 
-# Turned red by: an episode that ends only where it terminates; discounted returns; a part that is left out of the mean.
+# Catches: an episode that ends only where it terminates; discounted returns; a part that is left out of the mean.
 def test_episodes_and_returns_worked_by_hand(data):
     assert data.episodes() == [slice(0, 2), slice(2, 3)] and data.returns().tolist() == [3, 4] and len(data) == 3
     twice = join([data, data], ABOUT)
@@ -42,7 +42,7 @@ def test_episodes_and_returns_worked_by_hand(data):
     assert twice.about["mean_return"] == 3.5
 
 
-# Turned red by: an array or a type that is lost on the way; metadata that NumPy cannot read without pickle.
+# Catches: an array or a type that is lost on the way; metadata that NumPy cannot read without pickle.
 def test_a_file_holds_everything_and_numpy_alone_reads_it(data, file):
     again = load(file)
     for name in ARRAYS:
@@ -52,7 +52,7 @@ def test_a_file_holds_everything_and_numpy_alone_reads_it(data, file):
         assert plain["obs"].shape == (3, 2) and json.loads(plain["about"].tobytes())["env"] == "CartPole-v1"
 
 
-# Turned red by: a checksum that leaves out an array, its type or the metadata.
+# Catches: a checksum that leaves out an array, its type or the metadata.
 @pytest.mark.parametrize("name", [*ARRAYS, "about"])
 def test_a_changed_file_is_noticed(name, file):
     with np.load(file) as plain:
@@ -72,7 +72,7 @@ class Trap:
         return (print, ("unpickled",))
 
 
-# Turned red by: a traceback; a file that is unpickled; an answer that does not say how to make a dataset.
+# Catches: a traceback; a file that is unpickled; an answer that does not say how to make a dataset.
 @pytest.mark.parametrize("kind", ["missing", "text", "empty", "cut", "foreign", "pickled", "npy", "no end", "nan",
                                   "huge", "lie", "part", "kind", "head", "shape", "locked"])
 def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys):
@@ -109,7 +109,7 @@ def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys)
     assert "unpickled" not in capsys.readouterr().out
 
 
-# Turned red by: members of the archive that are no arrays; metadata nested so deeply that JSON gives up.
+# Catches: members of the archive that are no arrays; metadata nested so deeply that JSON gives up.
 @pytest.mark.parametrize("about", [b"no array", None])
 def test_a_forged_archive_is_refused_in_one_sentence(about, file, data):
     if about is None:
@@ -121,7 +121,7 @@ def test_a_forged_archive_is_refused_in_one_sentence(about, file, data):
         load(file)
 
 
-# Turned red by: a bit of an array that flips on the disk.
+# Catches: a bit of an array that flips on the disk.
 def test_a_flipped_bit_is_noticed(file):
     whole = bytearray(file.read_bytes())
     with zipfile.ZipFile(file) as inside:
@@ -132,7 +132,7 @@ def test_a_flipped_bit_is_noticed(file):
         load(file)
 
 
-# Turned red by: a card without the returns, the sources or the checksum.
+# Catches: a card without the returns, the sources or the checksum.
 def test_the_card_says_what_the_file_holds(file):
     text = card(load(file))
     for words in ("CartPole-v1: 3 transitions in 2 episodes", "1 terminated, 1 truncated", "mean 3.5", "by hand",
@@ -140,7 +140,7 @@ def test_the_card_says_what_the_file_holds(file):
         assert words in text
 
 
-# Turned red by: transitions that are mixed in a row of a batch; statistics that are not the dataset's; a normaliser
+# Catches: transitions that are mixed in a row of a batch; statistics that are not the dataset's; a normaliser
 # that was loaded with a policy, and changes.
 def test_batches_are_rows_of_the_dataset(data):
     batches = Batches(data, data.actions, None, torch.device("cpu"))

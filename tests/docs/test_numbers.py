@@ -35,7 +35,7 @@ def check_rounded(shown: str, values: list[float]) -> None:
         assert abs(x - value) <= 0.5 * 10 ** -n * (1 + 1e-9), (shown, values)
 
 
-# Turned red by: a table that was copied and then measured again; a method without a row in the table of pairs.
+# Catches: a table that was copied and then measured again; a method without a row in the table of pairs.
 def test_pages_show_the_tables_of_the_benchmarks():
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     tables = importlib.util.module_from_spec(spec)
@@ -49,7 +49,7 @@ def test_pages_show_the_tables_of_the_benchmarks():
         tables.fill("<!-- results: returns, a2c -->\n<!-- /results -->", BENCHMARKS)
 
 
-# Turned red by: a figure of a CPU or of a quick check in the table of GPUs; a raw file that the table leaves out.
+# Catches: a figure of a CPU or of a quick check in the table of GPUs; a raw file that the table leaves out.
 def test_the_table_of_gpus_has_only_what_a_gpu_measured(tmp_path):
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     tables = importlib.util.module_from_spec(spec)

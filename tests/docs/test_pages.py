@@ -53,7 +53,7 @@ def build(out):
     return {file.resolve(): Links(file) for file in out.rglob("*.html")}
 
 
-# Turned red by: a warning, a link to a page or a heading that is not there, a picture without words, a script or a font
+# Catches: a warning, a link to a page or a heading that is not there, a picture without words, a script or a font
 # that is fetched, a source file that is downloaded and not shown. One test, so that the site is built once.
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
@@ -86,7 +86,7 @@ def place(folder, path):
     return (folder / unquote(path.partition("?")[0])).resolve()
 
 
-# Turned red by: a link to a file that was moved, an address that this project does not have.
+# Catches: a link to a file that was moved, an address that this project does not have.
 def test_links_of_the_texts_lead_to_files_and_to_no_invented_address():
     root = DOCS.parent
     texts = [root / "README.md", root / "CONTRIBUTING.md", root / "CITATION.cff", *root.glob("exercises/*.md"),
@@ -111,7 +111,7 @@ def test_every_algorithm_page_has_the_same_sections(page):
     assert [s for s in found if s in wanted] == wanted
 
 
-# Turned red by: a line of code that has changed and is still quoted.
+# Catches: a line of code that has changed and is still quoted.
 @each_page
 def test_the_map_from_equation_to_code_is_true(page):
     table = page.read_text().split("## From equation to code")[1].split("\n## ")[0]
@@ -136,7 +136,7 @@ json.dump(found, open(sys.argv[1], "w"))
 """
 
 
-# Turned red by: a number on a page that the code above it does not print.
+# Catches: a number on a page that the code above it does not print.
 @pytest.mark.long("craft")
 @pytest.mark.parametrize("page", PROGRAMS, ids=[p.stem for p in PROGRAMS])
 def test_code_on_a_page_prints_what_the_page_shows(page, start, tmp_path):
@@ -150,7 +150,7 @@ def test_code_on_a_page_prints_what_the_page_shows(page, start, tmp_path):
         assert not shown or said.rstrip() == shown.rstrip(), code
 
 
-# Turned red by: a program to be put into a file that needs the import of another one.
+# Catches: a program to be put into a file that needs the import of another one.
 def test_a_program_that_goes_into_a_file_runs_alone(capsys):
     for page in PROGRAMS:
         for code, said in PROGRAM.findall(page.read_text()):
@@ -159,7 +159,7 @@ def test_a_program_that_goes_into_a_file_runs_alone(capsys):
                 assert capsys.readouterr().out == said
 
 
-# Turned red by: a run that is played against and that no line before it has trained.
+# Catches: a run that is played against and that no line before it has trained.
 @pytest.mark.parametrize("page", ["README.md", "docs/using/games.md"])
 def test_the_runs_of_the_pages_about_games_were_trained_before(page):
     trained, played = set(), 0

@@ -47,7 +47,7 @@ def first_rows(raw: dict, folder: Path) -> list[dict]:
     return rows
 
 
-# Turned red by: another default or preset, another loss, another order of random numbers than those behind the table.
+# Catches: another default or preset, another loss, another order of random numbers than those behind the table.
 @pytest.mark.long("rainbow_CartPole-v1", "ppo_Pendulum-v1", "sac_Pendulum-v1", "ddpg_Pendulum-v1", "td3_Pendulum-v1",
                   "dqn_CartPole-v1", "sac_discrete_CartPole-v1")
 @pytest.mark.parametrize("name", RAW)
@@ -63,6 +63,6 @@ def test_the_first_rows_of_a_raw_file_come_out_again(name, tmp_path):
     np.testing.assert_allclose(again, told, rtol=1e-3, err_msg=f"{name}.json is of older code: measure it again")
 
 
-# Turned red by: no file to which the test above applies.
+# Catches: no file to which the test above applies.
 def test_some_raw_files_are_trained_again():
     assert {"ppo_CartPole-v1", "vpg_CartPole-v1"} <= RAW.keys()

@@ -68,7 +68,7 @@ def check_borders(env, steps: int = 20) -> None:
     assert {length for _, length in env.take_finished()} == {1, 2, 3} and env.finished_costs[:2] == [2.0, 2.0]
 
 
-# Turned red by: the step that restarts a copy stored as a transition (NEXT_STEP); a copy that is not restarted, or all
+# Catches: the step that restarts a copy stored as a transition (NEXT_STEP); a copy that is not restarted, or all
 # of them (DISABLED); the first observation of the next episode as the last of this one, its info as the step's
 # (SAME_STEP); `obs` in the memory that the environment writes to again.
 @each_mode
@@ -77,7 +77,7 @@ def test_no_transition_crosses_the_border(mode, copy):
     check_borders(make(lambda: counters(autoreset_mode=mode, copy=copy), 3))
 
 
-# Turned red by: as above; a worker of Gymnasium that is not told to restart its copy.
+# Catches: as above; a worker of Gymnasium that is not told to restart its copy.
 @each_mode
 def test_nor_with_processes_of_gymnasium(mode):
     env = make(lambda: counters(AsyncVectorEnv, autoreset_mode=mode), 3)
@@ -93,7 +93,7 @@ class CostsInTheEnd(Counter):
         return *told, {"cost": 7.0} if self.t == 3 else {}
 
 
-# Turned red by: costs asked for in the info of the next episode alone, or before there were any.
+# Catches: costs asked for in the info of the next episode alone, or before there were any.
 @each_mode
 def test_a_cost_may_come_with_the_end_of_an_episode(mode):
     env = make(SyncVectorEnv([lambda: CostsInTheEnd(1)], autoreset_mode=mode))
@@ -101,7 +101,7 @@ def test_a_cost_may_come_with_the_end_of_an_episode(mode):
     assert [env.step(np.zeros(1, np.int64)).cost for _ in range(5)] == [None, None, 7.0, 0.0, 0.0]
 
 
-# Turned red by: these let through: a worker without shared memory restarts a second time, as do environments that know
+# Catches: these let through: a worker without shared memory restarts a second time, as do environments that know
 # no reset_mask.
 @pytest.mark.parametrize("made", [
     lambda: counters(AsyncVectorEnv, shared_memory=False), lambda: gymnasium.make_vec("CartPole-v1", 3)])
@@ -112,7 +112,7 @@ def test_a_restart_in_the_next_step_is_refused_where_it_cannot_be_forestalled(ma
     vector.close()
 
 
-# Turned red by: wrappers that forget the statistics of all copies where one restarts, or fail there.
+# Catches: wrappers that forget the statistics of all copies where one restarts, or fail there.
 def test_a_wrapper_that_restarts_all_copies_is_refused():
     for wrapper in gymnasium.wrappers.vector.NormalizeObservation, gymnasium.wrappers.vector.NormalizeReward:
         vector = wrapper(counters())
@@ -133,7 +133,7 @@ def test_a_mode_must_be_told():
         make(vector, 3)
 
 
-# Turned red by: another seed for a copy than `make` gives it; actions in the wrong shape or type.
+# Catches: another seed for a copy than `make` gives it; actions in the wrong shape or type.
 @pytest.mark.parametrize("id", ["Acrobot-v1", "Hopper-v5", "FrozenLake-v1"])
 def test_copies_play_as_they_do_here(id):
     vector = make(lambda num_envs: gymnasium.make_vec(id, num_envs, "sync", vector_kwargs={
@@ -175,7 +175,7 @@ def test_observations_of_several_parts_and_actions_from_another_start(mode):
     np.testing.assert_array_equal(step.final_obs, [[0, 0, 1, 6, 6], [0, 0, 1, 5, 5]])
 
 
-# Turned red by: the number taken from the environment, for which batches were not sized; a function not told it.
+# Catches: the number taken from the environment, for which batches were not sized; a function not told it.
 def test_the_number_of_copies_must_agree():
     with pytest.raises(UserError, match="has 3 environments, but num_envs is 8; give num_envs=3, or a function"):
         make(counters(), 8)
@@ -188,7 +188,7 @@ def test_what_makes_no_environment_is_refused():
         make(lambda: 3)
 
 
-# Turned red by: an evaluation in the training's own copies, after which the training goes on in other episodes.
+# Catches: an evaluation in the training's own copies, after which the training goes on in other episodes.
 def test_an_object_serves_one_at_a_time():
     vector = counters()
     first = make(vector, 3)
@@ -200,7 +200,7 @@ def test_an_object_serves_one_at_a_time():
         first.step(np.zeros(3, np.int64))
 
 
-# Turned red by: the object looked for in the outermost wrapper alone.
+# Catches: the object looked for in the outermost wrapper alone.
 def test_nor_does_an_object_within_a_wrapper():
     vector = counters(autoreset_mode=AutoresetMode.SAME_STEP)
     first = make(vector, 3)
@@ -217,7 +217,7 @@ class Deaf(SyncVectorEnv):
         return super().reset(seed=seed)
 
 
-# Turned red by: environments that are reset in the middle of an episode, without a word.
+# Catches: environments that are reset in the middle of an episode, without a word.
 def test_a_mask_must_be_followed():
     env = make(Deaf([lambda i=i: Counter(i, i % 3) for i in range(3)], autoreset_mode=AutoresetMode.DISABLED), 3)
     env.reset()
@@ -242,7 +242,7 @@ class Bright(gymnasium.Env):
         return self.look(), float(action), bool(self.np_random.random() < 0.2), False, {}
 
 
-# Turned red by: a batch that is handed on as it is, where its copies would be converted.
+# Catches: a batch that is handed on as it is, where its copies would be converted.
 def test_batches_of_images_are_those_of_single_environments():
     vector = make(SyncVectorEnv([Bright] * 3, autoreset_mode=AutoresetMode.SAME_STEP), 3, 5)
     ours, rng = make(Bright, 3, 5), np.random.default_rng(0)
@@ -262,7 +262,7 @@ class Closes(SyncVectorEnv):
         type(self).closes += 1
 
 
-# Turned red by: an environment of the user's closed, with which they may want to go on; one of ours left open.
+# Catches: an environment of the user's closed, with which they may want to go on; one of ours left open.
 def test_who_makes_a_vector_environment_closes_it():
     vector = Closes([lambda: Counter(0)])
     make(vector).close()
@@ -271,7 +271,7 @@ def test_who_makes_a_vector_environment_closes_it():
     assert Closes.closes == 1
 
 
-# Turned red by: an instance or a function refused by the settings; a state that was never saved given back.
+# Catches: an instance or a function refused by the settings; a state that was never saved given back.
 def test_a_training_takes_them(tmp_path):
     def many(num_envs):
         return gymnasium.make_vec("Acrobot-v1", num_envs, "sync", vector_kwargs={"autoreset_mode": "SameStep"})

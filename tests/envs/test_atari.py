@@ -79,7 +79,7 @@ def test_what_is_misspelt_is_answered_with_the_nearest(env, settings, words):
         make(env, 1, **settings)
 
 
-# Turned red by: rewards or ends of the learner in the statistics; `episodic_life`, which restarts the game; no FIRE;
+# Catches: rewards or ends of the learner in the statistics; `episodic_life`, which restarts the game; no FIRE;
 # FIRE in the wrong copy or a step too late; rows of `final_obs` that the emulator leaves unfilled.
 def test_a_lost_life_ends_the_learners_episode_and_the_game_goes_on():
     env = make("BreakoutNoFrameskip-v4", 4, seed=1)
@@ -107,7 +107,7 @@ def test_a_lost_life_ends_the_learners_episode_and_the_game_goes_on():
 
 
 # The learner stores what it chose in the first step of a life, so that must change nothing.
-# Turned red by: an action that is executed instead of FIRE, or together with it.
+# Catches: an action that is executed instead of FIRE, or together with it.
 def test_what_is_chosen_in_the_first_step_of_a_life_has_no_influence():
     one, other = (make("BreakoutNoFrameskip-v4", 1, seed=1) for _ in range(2))
     rng, lives = np.random.default_rng(1), 0
@@ -149,7 +149,7 @@ def test_without_life_loss_only_the_games_end_is_told():
     assert ends.sum() == len(env.take_finished()) > 2
 
 
-# Pong has no lives; it ends with the 21st point, long after this. Turned red by: a game that is given up in between.
+# Pong has no lives; it ends with the 21st point, long after this. Catches: a game that is given up in between.
 @pytest.mark.long
 def test_a_game_that_reaches_its_limit_is_truncated_and_counted(monkeypatch):
     monkeypatch.setattr("spinup.envs.atari.LONGEST", 400)
@@ -176,7 +176,7 @@ def to_and_fro(sticky: float, *actions: int) -> np.ndarray:
     return np.array([env.step(np.full(2, actions[t // 3 % 2])).obs for t in range(24)])
 
 
-# Turned red by: the probability not handed on.
+# Catches: the probability not handed on.
 @pytest.mark.long
 def test_sticky_actions():
     right, left = 2, 3
@@ -186,7 +186,7 @@ def test_sticky_actions():
     assert (sometimes != never).any() and (sometimes != always).any()
 
 
-# Turned red by: no seed; seed + i (the copies of run 1 are then those of run 0); a thread that decides.
+# Catches: no seed; seed + i (the copies of run 1 are then those of run 0); a thread that decides.
 @pytest.mark.long("ALE/Breakout-v5")
 @pytest.mark.parametrize("name", ["ALE/Breakout-v5", "PongNoFrameskip-v4"])
 def test_the_seed_decides(name):
@@ -197,7 +197,7 @@ def test_the_seed_decides(name):
     assert len({*envs[0].seeds, *envs[2].seeds}) == 4
 
 
-# Turned red by: a lost life or a restart whose stack takes frames from before; four frames stored for each step.
+# Catches: a lost life or a restart whose stack takes frames from before; four frames stored for each step.
 @pytest.mark.long
 def test_a_replay_gives_back_every_stack():
     env = make("BreakoutNoFrameskip-v4", 3, seed=2)

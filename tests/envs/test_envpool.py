@@ -66,7 +66,7 @@ def envpool(monkeypatch):
     return module
 
 
-# Turned red by: the step in which a pool restarts a copy stored as a transition; the rows of a reset taken for those of
+# Catches: the step in which a pool restarts a copy stored as a transition; the rows of a reset taken for those of
 # all copies; the first observation of the next episode as the last one of this.
 def test_no_transition_of_a_pool_crosses_the_border(envpool):
     env = make("envpool:CartPole-v1", 3, 0)
@@ -83,14 +83,14 @@ def test_no_transition_of_a_pool_crosses_the_border(envpool):
     assert len(env.take_finished()) == 10 + 7 + 6 and obs.dtype == np.float32
 
 
-# Turned red by: one seed for all copies, or seed + i; seeds of 32 bits, which it refuses.
+# Catches: one seed for all copies, or seed + i; seeds of 32 bits, which it refuses.
 def test_each_copy_of_a_pool_has_its_seed(envpool):
     seeds = [make("envpool:CartPole-v1", 3, seed).env.at[:, 0] for seed in (0, 0, 1)]
     np.testing.assert_array_equal(seeds[0], seeds[1])
     assert len({*seeds[0], *seeds[2]}) == 6 and max(map(max, seeds)) < 2**31
 
 
-# Turned red by: settings of the environment dropped; threads left running.
+# Catches: settings of the environment dropped; threads left running.
 def test_a_pool_gets_its_settings_and_is_closed(envpool):
     assert make("envpool:Pong-v5", 2, length=9).env.length == 9
     env = make("envpool:Pong-v5", 2)
@@ -100,7 +100,7 @@ def test_a_pool_gets_its_settings_and_is_closed(envpool):
     assert Pool.closed_pools == before + 1
 
 
-# Turned red by: each of these passed on to EnvPool, which answers with an AssertionError or draws nothing.
+# Catches: each of these passed on to EnvPool, which answers with an AssertionError or draws nothing.
 @pytest.mark.parametrize("asked, words", [
     (lambda: make("envpool:CartPol-v1"), r"no environment 'CartPol-v1'\. Did you mean 'CartPole-v1'"),
     (lambda: make("envpool:Pong-v5", 2, nonsense=1), "does not take these settings: .*nonsense"),

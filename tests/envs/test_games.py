@@ -18,7 +18,7 @@ def random_actions(obs, moves, rng):
     return random_move(obs, None, rng.random((len(obs), moves)))
 
 
-# Turned red by: the opponent's move left out or made twice, stones seen from the other side, a seat that stays, a draw
+# Catches: the opponent's move left out or made twice, stones seen from the other side, a seat that stays, a draw
 # or a loss paid as something else, an opponent who does not open.
 @pytest.mark.parametrize("game", [TicTacToe, ConnectFour])
 def test_games_are_those_that_two_play_on_a_board(game):
@@ -105,7 +105,7 @@ def test_it_is_saved_in_the_middle_of_games():
     assert one.take_finished() == other.take_finished()
 
 
-# Turned red by: openings that are always as long, are not random, or leave a game that is over.
+# Catches: openings that are always as long, are not random, or leave a game that is over.
 def test_games_may_begin_with_some_random_moves():
     env = Duels(TicTacToe, 4000, 0)
     env.opening, env.reply = 6, lowest
@@ -123,7 +123,7 @@ def test_games_may_begin_with_some_random_moves():
     assert obs[:, -9:].any(1).all()
 
 
-# Turned red by: the result of a game that opening and answer have ended, in the place of that of the learner's game.
+# Catches: the result of a game that opening and answer have ended, in the place of that of the learner's game.
 def test_a_result_is_of_the_game_that_the_learner_played():
     env, ended, rng = Duels(TicTacToe, 500, 0), {}, np.random.default_rng(0)
     env.opening = 8
@@ -148,7 +148,7 @@ def test_a_result_is_of_the_game_that_the_learner_played():
     assert wins > 100
 
 
-# Turned red by: asking PettingZoo which moves are open in no game at all.
+# Catches: asking PettingZoo which moves are open in no game at all.
 def test_games_of_pettingzoo_may_begin_with_some_random_moves():
     env = Duels(partial(ZooGame, "classic/tictactoe-v3"), 2, 0)
     env.opening = 4
@@ -158,7 +158,7 @@ def test_games_of_pettingzoo_may_begin_with_some_random_moves():
     assert obs[:, -9:].any(1).all()
 
 
-# Turned red by: the opponents of the games that begin; results in another order; games that go on.
+# Catches: the opponents of the games that begin; results in another order; games that go on.
 def test_ratings_are_given_the_opponents_and_results_of_the_games_that_ended():
     env, rng, told = Duels(TicTacToe, 6, 0), np.random.default_rng(0), []
     numbers = iter(range(10_000))

@@ -109,7 +109,7 @@ class ReadsOnly(Game):
         return float(len(self.names[1])) + float(self.goal.sum()) + (self.names.dtype.kind == "S")
 
 
-# Turns red (each tried): no SAME in `_plain`; gym.py without `filled`, without filling arrays in place, or giving
+# Catches (each tried): no SAME in `_plain`; gym.py without `filled`, without filling arrays in place, or giving
 # tensors to `load_state_dict`; CONSTANT_NAMES left out of what is saved.
 @pytest.mark.parametrize("game", [CountsWithAClock, SharesLists, SharesArrays, PartsArrays, SavesItself, ReadsOnly])
 def test_what_is_saved_comes_back_as_it_was(game, tmp_path):
@@ -145,7 +145,7 @@ class SavesASet(SavesItself):
         return {"grid": {1, 2}}
 
 
-# Turns red (each tried): `isinstance` for `type` in `_plain`; Env in CONSTANT; MT19937 not asked for.
+# Catches (each tried): `isinstance` for `type` in `_plain`; Env in CONSTANT; MT19937 not asked for.
 @pytest.mark.parametrize(("game", "why"), [
     (holds(thing=object), "Holder.thing is a object"),
     (holds(things=lambda: {"a": [0, object()]}), "Holder.things['a'][1] is a object"),
@@ -185,7 +185,7 @@ def unsafe(copies: int = 2):
     return make(lambda: Unsafe(next(numbers)), copies)
 
 
-# Turned red by: the info of the reset in place of that of the step which ended an episode; rows in another order.
+# Catches: the info of the reset in place of that of the step which ended an episode; rows in another order.
 def test_each_copy_tells_what_its_step_told():
     env = unsafe()
     env.reset()
@@ -194,7 +194,7 @@ def test_each_copy_tells_what_its_step_told():
         assert [(of["t"], of["copy"]) for of in info] == [(t, 0), (t, 1)]
 
 
-# Turned red by: costs of 0 where nothing ever reported one; None, or the last cost again, at a step without one;
+# Catches: costs of 0 where nothing ever reported one; None, or the last cost again, at a step without one;
 # another type; the total of one episode that runs on into the next; costs in another order than returns.
 def test_costs_are_counted_beside_returns():
     safe = unsafe(1)
@@ -215,7 +215,7 @@ def test_costs_are_counted_beside_returns():
     assert env.finished_costs == [0.0, 40.0]
 
 
-# Turned red by: a traceback of numpy; a NaN that becomes the cost of an episode.
+# Catches: a traceback of numpy; a NaN that becomes the cost of an episode.
 @pytest.mark.parametrize("cost, words", [
     ("low", "a cost of 'low'; it must be one number"), ([1.0, 2.0], "a cost of \\[1.0, 2.0\\]; it must be one number"),
     (np.nan, "the costs \\[nan\\] in its copies"), (1e300, "a cost of 1e\\+300, but float32 holds at most 3e\\+38")])
@@ -227,7 +227,7 @@ def test_a_cost_is_one_finite_number(cost, words, monkeypatch):
         env.step(np.zeros(1, np.int64))
 
 
-# Turned red by: the cost of an open or of a finished episode not saved; whether costs are reported not saved.
+# Catches: the cost of an open or of a finished episode not saved; whether costs are reported not saved.
 def test_costs_are_saved():
     env, fresh = unsafe(), unsafe()
     for each in env, fresh:
@@ -240,7 +240,7 @@ def test_costs_are_saved():
     assert fresh.take_finished() == [(3.0, 3)] * 4 and fresh.finished_costs == [0.0, 40.0] * 2
 
 
-# Turned red by: a wrapper that drops costs and infos.
+# Catches: a wrapper that drops costs and infos.
 def test_costs_and_infos_reach_who_looks_through_a_wrapper():
     memory = Memory(unsafe(), 2)
     memory.reset()
@@ -270,7 +270,7 @@ class Odd(gymnasium.Env):
         return self.made
 
 
-# Turned red by: copies that step one environment in turn.
+# Catches: copies that step one environment in turn.
 def test_one_environment_is_not_two_copies():
     env = Odd()
     with pytest.raises(UserError, match="returned the same object twice; make it return a new environment"):
@@ -278,7 +278,7 @@ def test_one_environment_is_not_two_copies():
     make(lambda: env, 1)
 
 
-# Turned red by: an evaluation in the training's own environment, whose episode then goes on from another place.
+# Catches: an evaluation in the training's own environment, whose episode then goes on from another place.
 def test_one_environment_is_not_that_of_two_runs():
     env = gymnasium.make("CartPole-v1")
     first = make(lambda: env, 1)
@@ -289,7 +289,7 @@ def test_one_environment_is_not_that_of_two_runs():
         first.reset()
 
 
-# Turned red by: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
+# Catches: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
 # for which "no" is true.
 @pytest.mark.parametrize("odd, words", [
     ({"begun": np.zeros(3)}, "reset of the environment returned ndarray, not an observation and a dict"),
@@ -343,7 +343,7 @@ class Forbids(gymnasium.Env):
         return action.astype(np.float32), 0.0, False, False, {}
 
 
-# Turned red by: a view of the action for the environment; the update then scores an action that was not sampled.
+# Catches: a view of the action for the environment; the update then scores an action that was not sampled.
 def test_an_environment_may_change_its_action():
     env, action = make(Forbids), np.ones((1, 3), np.int8)
     env.reset()

@@ -46,7 +46,7 @@ def registry(monkeypatch):
     monkeypatch.setattr("gymnasium.registry", sys.modules["gymnasium.envs.registration"].registry)
 
 
-# Turned red by: the package not imported, or the package left in the id that is looked up.
+# Catches: the package not imported, or the package left in the id that is looked up.
 def test_package_and_id(tmp_path, monkeypatch, registry):
     (tmp_path / "my_maze").mkdir()
     (tmp_path / "my_maze" / "__init__.py").write_text(
@@ -86,7 +86,7 @@ class Spaceless(gymnasium.Env):
     observation_space = Box(-1, 1, (1,))
 
 
-# Turned red by: a wrapper's words for a step of four values; an error of the environment's own taken for that; an
+# Catches: a wrapper's words for a step of four values; an error of the environment's own taken for that; an
 # AttributeError for a missing space; advice that does not work.
 def test_mistakes_that_learners_make_are_named(registry):
     for kind in (Old, Unpacks, Spaceless):
@@ -107,7 +107,7 @@ def test_mistakes_that_learners_make_are_named(registry):
         make("Mazes-v0")
 
 
-# Turned red by: kwargs not handed on; each copy the same object.
+# Catches: kwargs not handed on; each copy the same object.
 def test_a_function_makes_the_environment():
     env = make(lambda size=1.0: Ears(size=size), 3, 0, size=0.0)
     assert len({id(e) for e in env.envs}) == 3
@@ -123,7 +123,7 @@ def play(env, steps: int = 20) -> np.ndarray:
     return np.array([env.reset(), *(env.step(action).obs for _ in range(steps))])
 
 
-# Turned red by: copies seeded with `seed`, or with seed + i (copy 1 of run 0 is then copy 0 of run 1); no seed at all.
+# Catches: copies seeded with `seed`, or with seed + i (copy 1 of run 0 is then copy 0 of run 1); no seed at all.
 @pytest.mark.parametrize("source", [*CLASSIC, "FrozenLake-v1", "Hopper-v5", Ears])
 def test_seeds(source):
     first, again, other = (play(make(source, 3, seed)) for seed in (0, 0, 1))
@@ -135,12 +135,12 @@ def test_seeds(source):
     assert (first[:, 0] != first[:, 1]).any()
 
 
-# Turned red by: a seed at every restart, with which all episodes are the same.
+# Catches: a seed at every restart, with which all episodes are the same.
 def test_only_the_first_episode_is_seeded():
     assert len(np.unique(play(make(Ears, 1, 0, ends=True)))) == 21
 
 
-# Turned red by: settings of an algorithm that its environments are not given; the seed, or the number of copies.
+# Catches: settings of an algorithm that its environments are not given; the seed, or the number of copies.
 def test_a_training_makes_its_environments_by_all_of_its_settings():
     env = make_env(BaseConfig(env="Acrobot-v1", num_envs=3, seed=4))
     np.testing.assert_array_equal(env.reset(), make("Acrobot-v1", 3, 4).reset())
@@ -155,7 +155,7 @@ def test_a_training_makes_its_environments_by_all_of_its_settings():
         make_env(BaseConfig(env=vector, num_envs=1, test_episodes=3))
 
 
-# Turned red by: no fallback to versions; the versions compared as text, by which v5 is newer than v10; `min`.
+# Catches: no fallback to versions; the versions compared as text, by which v5 is newer than v10; `min`.
 @pytest.mark.parametrize("env", ["CartPole", "TicTacToe", "Chain-40", "Bandits-5x10"])
 def test_an_id_of_ours_may_leave_out_its_version(env):
     whole = next(i for i in OURS if i.rpartition("-v")[0] == env)
@@ -180,7 +180,7 @@ def test_misspelt_ids_are_answered_with_the_nearest(typed, meant):
         make(typed)
 
 
-# Turned red by: worlds listed by hand; a module without WORLDS asked for them; the second of two with one id taken.
+# Catches: worlds listed by hand; a module without WORLDS asked for them; the second of two with one id taken.
 def test_a_new_file_is_a_new_world(tmp_path, monkeypatch):
     path = [str(tmp_path), *worlds.__path__]
     monkeypatch.setattr(worlds, "__path__", path)
@@ -196,7 +196,7 @@ def test_a_new_file_is_a_new_world(tmp_path, monkeypatch):
         worlds.find_worlds()
 
 
-# Turned red by: a column without a description, or described where it is not given; those of a parent left out.
+# Catches: a column without a description, or described where it is not given; those of a parent left out.
 def test_the_measures_of_a_world_are_described_beside_it():
     for name in OURS:
         env = make(name, 2, 0)
@@ -204,7 +204,7 @@ def test_the_measures_of_a_world_are_described_beside_it():
     assert all_measures().keys() >= {"cells", "watching"} and all(all_measures().values())
 
 
-# Turned red by: the package not looked for; a line that a shell would expand, for want of quotes.
+# Catches: the package not looked for; a line that a shell would expand, for want of quotes.
 @pytest.mark.parametrize("typed, module, extra", [
     ("ALE/Pong-v5", "ale_py", "atari"), ("BreakoutNoFrameskip-v4", "ale_py", "atari"),
     ("MiniGrid-Empty-5x5-v0", "minigrid", "grid"), ("BabyAI-GoToObj-v0", "minigrid", "grid")])
@@ -224,7 +224,7 @@ def test_missing_box2d_is_answered_with_its_pip_line(monkeypatch):
         make("LunarLander-v3")
 
 
-# Turned red by: kwargs left out, or classic control that ignores them.
+# Catches: kwargs left out, or classic control that ignores them.
 def test_settings_reach_the_environment():
     assert make("Pendulum-v1", g=3.0).envs[0].unwrapped.g == 3.0
     with pytest.raises(UserError, match="Pendulum-v1 does not take these settings.*gravity"):
@@ -246,7 +246,7 @@ ON_THE_WAY = {
     "box of two axes": (TABLE, [[-1, -1, -1, -1], [1, 0, 9, 0.5]], [[[0, 0], [0, -4]], [[1, 1], [3, 2]]])}
 
 
-# Turned red by: `to_env` with low[0] and high[0] for all; no clip; `start` not added; a shape not given back.
+# Catches: `to_env` with low[0] and high[0] for all; no clip; `start` not added; a shape not given back.
 @pytest.mark.parametrize("space, actions, heard", ON_THE_WAY.values(), ids=ON_THE_WAY)
 def test_what_step_hears(space, actions, heard):
     env = make(lambda: Ears(space), 2)
@@ -258,7 +258,7 @@ def test_what_step_hears(space, actions, heard):
         np.testing.assert_array_equal(copy.heard[0], action)
 
 
-# Turned red by: quiet_mujoco left out: MuJoCo then writes a warning about Humanoid's model beside the user's files.
+# Catches: quiet_mujoco left out: MuJoCo then writes a warning about Humanoid's model beside the user's files.
 def test_mujoco_leaves_no_log_where_the_user_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make("Humanoid-v5").reset()

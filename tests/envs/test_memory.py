@@ -29,7 +29,7 @@ class Clock(gymnasium.Env):
         return obs, reward, not odd and self.t == 2, bool(odd and self.t == 3), {}
 
 
-# Turned red by: memory kept into the next trial; the last action of another step; done of this step's beginning; a
+# Catches: memory kept into the next trial; the last action of another step; done of this step's beginning; a
 # trial ended by each of its episodes, or the final observation of the next one, or one that says that the episode has
 # ended: where the clock ended it, it is valued as if it went on, and no network has learned of such an input.
 def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
@@ -53,7 +53,7 @@ def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
     assert env.take_finished() == [(21 + 2 + 11 + 12 + 23, 5)]
 
 
-# Turned red by: a part of the last transition that is still seen; a number of the observation set to 0 at a time limit,
+# Catches: a part of the last transition that is still seen; a number of the observation set to 0 at a time limit,
 # where the mark of the end would be; no mark of the start.
 @pytest.mark.parametrize("actions", [Discrete(3), Box(-1, 1, (2,))])
 def test_without_the_transition_only_the_observation_and_the_start_are_seen(actions):
@@ -68,7 +68,7 @@ def test_without_the_transition_only_the_observation_and_the_start_are_seen(acti
     assert final == [None, [2, 0, 0], None, None, [3, 1, 0], None]       # by the task, and by the clock
 
 
-# Turned red by: the cell of the state that an action led to; rows and columns exchanged; a cell that stays lit.
+# Catches: the cell of the state that an action led to; rows and columns exchanged; a cell that stays lit.
 def test_in_a_table_of_states_it_is_seen_where_an_action_earned_what():
     env, rng = make("TabularMDPs-10-v0", 8, 3, episodes=10), np.random.default_rng(0)
     state = env.reset()[:, :10].argmax(1)
@@ -92,7 +92,7 @@ def test_real_actions_are_seen_as_they_are():
     np.testing.assert_allclose(step.final_obs[0], [2, 0, 1, 1, 22, 1, 0])
 
 
-# Turned red by: tasks drawn anew for each episode, or never; a trial of another length; copies with the same task.
+# Catches: tasks drawn anew for each episode, or never; a trial of another length; copies with the same task.
 @pytest.mark.parametrize(("name", "episodes", "steps", "shown"), [("Bandits-5x10-v0", 10, 10, 1),
                                                                    ("TabularMDPs-10-v0", 10, 100, 10)])
 def test_tasks_last_for_a_trial(name, episodes, steps, shown):
@@ -112,7 +112,7 @@ def test_tasks_last_for_a_trial(name, episodes, steps, shown):
     assert {n for _, n in env.take_finished()} == {steps}
 
 
-# Turned red by: a generator, tasks, clock or memory not saved.
+# Catches: a generator, tasks, clock or memory not saved.
 @pytest.mark.parametrize("name", ["Bandits-5x10-v0", "TabularMDPs-10-v0", "CartPole-v1"])
 def test_it_is_saved_in_the_middle_of_a_trial(name):
     def go(env, rng, n):
@@ -134,14 +134,14 @@ def test_a_trial_is_as_long_as_its_task_lasts():
         make("Bandits-5x10-v0", 4, 0, episodes=5, frame_stack=2)
 
 
-# Turned red by: an evaluation that demands another number of copies of a vector environment.
+# Catches: an evaluation that demands another number of copies of a vector environment.
 def test_a_vector_environment_keeps_its_number_of_copies():
     envs = make(gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="sync"), 2, 0, exact=False, episodes=1)
     assert envs.num_envs == 4
     envs.close()
 
 
-# Turned red by: advice to watch what cannot be drawn.
+# Catches: advice to watch what cannot be drawn.
 @pytest.mark.parametrize(("env", "settings", "shown"), [
     ("Bandits-5x10-v0", {"episodes": 10}, ()), ("Chain-20-v0", {}, ()), ("NoisyTV-v0", {}, ()),
     ("RandomGraph-v0", {"episodes": 1}, ()), ("CartPole-v1", {"episodes": 2}, ("watch",))])

@@ -15,7 +15,7 @@ def test_the_scale_is_the_usual_one():
     assert elo(1600, 1200, 0.5) == pytest.approx((1600 - 16 * (10 / 11 - 0.5), 1200 + 16 * (10 / 11 - 0.5)))
 
 
-# Turned red by: another prior, games of a player with itself counted, deviations of theta, not of differences, 90 %.
+# Catches: another prior, games of a player with itself counted, deviations of theta, not of differences, 90 %.
 def test_bradley_terry_is_the_top_of_its_likelihood_and_as_wide():
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 12, (5, 5)) / 2
@@ -58,14 +58,14 @@ def test_what_is_no_table_of_scores_is_refused(scores):
         bradley_terry(scores)
 
 
-# Turned red by: games against absent players that do not count, so that one player is in every match.
+# Catches: games against absent players that do not count, so that one player is in every match.
 def test_games_against_others_count_for_who_plays_next():
     rng, games = np.random.default_rng(0), np.array([[0, 0, 0], [0, 0, 50], [0, 50, 0]])
     pairs = [set(next_match(np.full(3, MEAN), games, rng, np.array([150, 100, 100]))) for _ in range(20)]
     assert any(0 not in pair for pair in pairs) and all(pair & {1, 2} for pair in pairs)
 
 
-# Turned red by: intervals a third too narrow or wide, opponents drawn at random, one who always begins, ratings that
+# Catches: intervals a third too narrow or wide, opponents drawn at random, one who always begins, ratings that
 # leak.
 def test_a_tournament_of_known_players_is_rated_right():
     rng, players = np.random.default_rng(0), 12

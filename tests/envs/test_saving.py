@@ -119,7 +119,7 @@ def through_a_file(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     return read_checkpoint(folder / "checkpoint.pt")["env"]
 
 
-# Turned red by: a generator, or that of a space, not saved; a wrapper left out; MuJoCo's state without the arrays
+# Catches: a generator, or that of a space, not saved; a wrapper left out; MuJoCo's state without the arrays
 # derived from it; float32 loaded as a Python float; a list, or a view, that comes back as something of its own; `obs`
 # left as a tensor.
 @pytest.mark.long("Humanoid-v5")
@@ -135,7 +135,7 @@ def test_a_fresh_environment_goes_on_from_a_checkpoint(source, tmp_path):
     assert_same(play(fresh, 300, seed=1), future)
 
 
-# Turned red by: what also turns the test above red, where it is the running environment that loses it.
+# Catches: what also turns the test above red, where it is the running environment that loses it.
 @pytest.mark.long("Taxi-v4", "Hopper-v5")
 @each
 def test_saving_and_loading_changes_nothing(source, tmp_path):
@@ -168,7 +168,7 @@ class Guard(gymnasium.Env):
         return np.full(1, self.behave(), np.float32), 0.0, self.t == 9, False, {}
 
 
-# Turned red by: a method that counts as constant.
+# Catches: a method that counts as constant.
 def test_a_method_may_be_part_of_the_state():
     env, fresh = make(Guard), make(Guard)
     env.reset()
@@ -180,7 +180,7 @@ def test_a_method_may_be_part_of_the_state():
     assert fresh.step(np.zeros(1, np.int64)).obs[0, 0] == 50.0
 
 
-# Turned red by: a state that shares memory with the environment that goes on, or in which it was loaded.
+# Catches: a state that shares memory with the environment that goes on, or in which it was loaded.
 @pytest.mark.parametrize("source", [Garden, "CartPole-v1", "Hopper-v5"])
 def test_a_state_can_be_loaded_twice(source):
     env = started(source, seed=0, before=60)
@@ -216,7 +216,7 @@ IN_THE_WAY = {
     "view": ({"state": STATE, "parts": [STATE[:2]]}, "Garden.parts[0] and Garden.state are views of one array")}
 
 
-# Turned red by: such things skipped, or saved as they are: the resumed run would be another one, and nobody told; only
+# Catches: such things skipped, or saved as they are: the resumed run would be another one, and nobody told; only
 # the first copy looked at, or only the outermost wrapper.
 @pytest.mark.parametrize("attributes, reason", IN_THE_WAY.values(), ids=IN_THE_WAY)
 def test_what_cannot_be_saved_is_named(attributes, reason):
@@ -246,7 +246,7 @@ class Goals(gymnasium.Env):
         return self.goal + 10 * self.other + 100 * self.place, 0.0, self.np_random.random() < 0.2, False, {}
 
 
-# Turned red by: a row of a table that is overwritten with the row of the saved state.
+# Catches: a row of a table that is overwritten with the row of the saved state.
 def test_a_row_of_a_table_is_restored_without_a_change_of_the_table():
     env, fresh = started(Goals, seed=0, before=7), started(Goals, seed=1, before=3)
     state = env.state_dict()
@@ -280,7 +280,7 @@ class OwnWay(Garden):
         self.state[:], self.count = state["state"], state["count"]
 
 
-# Turned red by: attributes looked at first; an environment's own array kept instead of a copy of it.
+# Catches: attributes looked at first; an environment's own array kept instead of a copy of it.
 def test_an_environment_is_asked_for_its_own_state(tmp_path):
     env = started(OwnWay, seed=0, before=10)
     assert env.can_save

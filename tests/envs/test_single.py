@@ -5,7 +5,7 @@ from spinup.envs import make
 from spinup.envs.single import Single
 
 
-# Turned red by: the first observation of the next episode given at the end of one; a reset that throws that one away,
+# Catches: the first observation of the next episode given at the end of one; a reset that throws that one away,
 # or does not follow its seed.
 def test_an_episode_ends_with_what_it_led_to_and_reset_gives_the_next():
     game, vector = Single(make("CartPole-v1", 1, 5)), make("CartPole-v1", 1, 5)

@@ -66,7 +66,7 @@ SEEN = {
     "tuple": (Tuple([Discrete(2), Box(-1, 1, (1,))]), (0, np.array([0.25], np.float32)), [1, 0, 0.25])}
 
 
-# Turned red by: one-hot numbers from 0 whatever the start; a table handed on with its two axes; float64 handed on;
+# Catches: one-hot numbers from 0 whatever the start; a table handed on with its two axes; float64 handed on;
 # bytes that are not divided, in a dict or out of it.
 @pytest.mark.parametrize("space, seen, expected", SEEN.values(), ids=SEEN)
 def test_all_but_images_become_vectors(space, seen, expected):
@@ -80,7 +80,7 @@ def test_all_but_images_become_vectors(space, seen, expected):
     np.testing.assert_array_equal(env.step(np.zeros(2, np.int64)).final_obs, np.float32([expected, expected]))
 
 
-# Turned red by: channels left at the end, or an image reshaped where its axes should be turned.
+# Catches: channels left at the end, or an image reshaped where its axes should be turned.
 @pytest.mark.parametrize("shape, turned", [
     ((36, 40), (1, 36, 40)), ((36, 40, 3), (3, 36, 40)), ((4, 84, 84), (4, 84, 84)), ((50, 36, 40), (50, 36, 40))])
 def test_images_have_their_channels_first(shape, turned):
@@ -94,7 +94,7 @@ def test_images_have_their_channels_first(shape, turned):
     np.testing.assert_array_equal(env.step(np.zeros(1, np.int64)).final_obs[0].sum(), last.sum(dtype=np.uint64))
 
 
-# Gymnasium's own wrapper stacks. Turned red by: a stack taken for a vector, or reshaped with its colours at the end.
+# Gymnasium's own wrapper stacks. Catches: a stack taken for a vector, or reshaped with its colours at the end.
 @pytest.mark.parametrize("shape", [(36, 40, 3), (3, 36, 40)])
 def test_stacked_images_are_one_image_of_more_channels(shape):
     first, last = image(2, *shape)
@@ -105,7 +105,7 @@ def test_stacked_images_are_one_image_of_more_channels(shape):
     assert seen.dtype == np.uint8 and np.array_equal(seen[0], np.concatenate(channels))
 
 
-# Turned red by: no division by 255, without which every tanh is saturated; 35 pixels taken for enough.
+# Catches: no division by 255, without which every tanh is saturated; 35 pixels taken for enough.
 def test_images_too_small_for_the_network_become_vectors_from_0_to_1():
     seen = image(35, 36, 3)
     obs = make(lambda: Shows(pixels(35, 36, 3), [seen, seen])).reset()
@@ -113,7 +113,7 @@ def test_images_too_small_for_the_network_become_vectors_from_0_to_1():
     np.testing.assert_allclose(obs, seen.reshape(1, -1) / 255, rtol=1e-6)
 
 
-# Turned red by: division by 255 whatever is white; pixels that the network divides by 255 handed on as they are.
+# Catches: division by 255 whatever is white; pixels that the network divides by 255 handed on as they are.
 @pytest.mark.parametrize("shape, seen", [((10, 10, 4), 1.0), ((40, 40, 3), 255)])
 def test_planes_of_zeros_and_ones_are_as_bright_as_pixels(shape, seen):
     space = Box(0, 1, shape, np.uint8)
@@ -121,14 +121,14 @@ def test_planes_of_zeros_and_ones_are_as_bright_as_pixels(shape, seen):
     assert (obs == seen).all() and obs.dtype == observation_view(space)[1]
 
 
-# Turned red by: 255 x 255, which is 1 in bytes, so that white is black.
+# Catches: 255 x 255, which is 1 in bytes, so that white is black.
 def test_an_image_brighter_than_its_space_is_refused():
     seen = np.full((40, 40, 1), 255, np.uint8)
     with pytest.raises(UserError, match="an image with the value 255, but the largest value of its observation space"):
         make(lambda: Shows(Box(0, 1, seen.shape, np.uint8), [seen] * 2)).reset()
 
 
-# Turned red by: numbers with a point, which Gymnasium uses as indices.
+# Catches: numbers with a point, which Gymnasium uses as indices.
 def test_choices_are_integers():
     space = MultiDiscrete([3, 4])
     assert make(lambda: Shows(space, [np.array([2, 1])] * 2)).reset().sum() == 2
@@ -152,7 +152,7 @@ def test_observations_without_a_fixed_length_are_refused():
         observation_view(spaces.Sequence(Discrete(2)))
 
 
-# Turned red by: bounds left two-dimensional; MultiBinary as one choice of 2.
+# Catches: bounds left two-dimensional; MultiBinary as one choice of 2.
 def test_each_action_space_has_its_distribution():
     assert action_distribution(Discrete(3, start=5), "ppo") == Categorical((3,))
     assert action_distribution(MultiDiscrete([3, 2]), "ppo") == Categorical((3, 2))
@@ -168,7 +168,7 @@ def test_what_nothing_can_act_in_is_refused_by_its_name(space):
         action_distribution(space, "vpg")
 
 
-# Turned red by: `start` counted among the actions; a MultiDiscrete taken for its first choice.
+# Catches: `start` counted among the actions; a MultiDiscrete taken for its first choice.
 def test_only_discrete_actions_can_be_numbered():
     assert number_of_actions(Discrete(3, start=5), "dqn") == 3
     for space in (MultiDiscrete([3, 2]), MultiBinary(2), Box(-1, 1, (2,)), Dict(a=Discrete(2))):
@@ -177,7 +177,7 @@ def test_only_discrete_actions_can_be_numbered():
         assert error.value.kind == type(space).__name__ and str(space) in str(error.value)
 
 
-# Turned red by: bounds left two-dimensional; those of the first dimension for all.
+# Catches: bounds left two-dimensional; those of the first dimension for all.
 def test_bounds_are_those_of_each_dimension_in_one_row():
     low, high = action_bounds(Box(np.float32([[-1, -2], [0, 3]]), np.float32([[1, 5], [0.5, 4]])), "sac")
     assert low.tolist() == [-1, -2, 0, 3] and high.tolist() == [1, 5, 0.5, 4]
@@ -185,7 +185,7 @@ def test_bounds_are_those_of_each_dimension_in_one_row():
     assert low.tolist() == [-0.1] and high.tolist() == [0.1] and low.dtype == np.float64
 
 
-# Turned red by: one of the two sides, or an empty range, let through; ActionsError, by which other algorithms would be
+# Catches: one of the two sides, or an empty range, let through; ActionsError, by which other algorithms would be
 # named that could do no better.
 @pytest.mark.parametrize(("low", "high"), [
     ([-INF, 0], [1, 1]), ([0, 0], [1, INF]), ([0, 1], [1, 1]), ([-3e38, 0], [3e38, 1])])
@@ -204,7 +204,7 @@ def test_what_has_no_bounds_is_refused_by_its_name(space):
     assert error.value.kind == type(space).__name__
 
 
-# Turned red by: the first axis of an image for its size; one-hot numbers counted as one.
+# Catches: the first axis of an image for its size; one-hot numbers counted as one.
 def test_vectors_have_a_size_and_images_do_not():
     assert vector_size(Box(-1, 1, (2, 3)), "sac") == 6
     assert vector_size(Discrete(4), "sac") == 4
@@ -213,7 +213,7 @@ def test_vectors_have_a_size_and_images_do_not():
         vector_size(pixels(36, 40, 3), "sac")
 
 
-# Turned red by: start or dtype not written; float32 bounds rounded on their way (0.1 is not a float32); the parts of a
+# Catches: start or dtype not written; float32 bounds rounded on their way (0.1 is not a float32); the parts of a
 # Dict in sorted order, with which a loaded policy would take one part of the observation for another.
 @pytest.mark.parametrize("space", [
     Box(np.array([-0.1, -INF], np.float32), np.array([0.3, INF], np.float32)), Box(-1, 1, (2, 3), np.float64),

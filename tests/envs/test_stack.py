@@ -63,7 +63,7 @@ def beside(env, one: gymnasium.Env, size: int, steps: int, view) -> int:
     return ends
 
 
-# Turned red by: a stack filled with zeros; the newest first; an episode that begins with frames of the last one; a last
+# Catches: a stack filled with zeros; the newest first; an episode that begins with frames of the last one; a last
 # observation without the end of its episode; the channels of one image apart.
 @pytest.mark.parametrize("kind", [Pictures, Coloured])
 def test_a_stack_of_images_is_that_of_gymnasium(kind):
@@ -79,7 +79,7 @@ def test_a_stack_of_vectors_is_that_of_gymnasium():
     assert env.observation_space.shape == (16,)
 
 
-# Turned red by: statistics of the wrapped environment lost or counted twice; a restart that keeps old frames; a state
+# Catches: statistics of the wrapped environment lost or counted twice; a restart that keeps old frames; a state
 # without the stack.
 def test_episodes_restarts_and_the_state():
     env = make("CartPole-v1", 3, seed=1, frame_stack=2)
@@ -97,7 +97,7 @@ def test_episodes_restarts_and_the_state():
         np.testing.assert_array_equal(env.step(np.ones(3, np.int64)).obs, other.step(np.ones(3, np.int64)).obs)
 
 
-# Turned red by: `reseed` of the wrapper alone, which a vector environment of Gymnasium cannot do copy by copy; frames
+# Catches: `reseed` of the wrapper alone, which a vector environment of Gymnasium cannot do copy by copy; frames
 # of the episodes before.
 def test_all_copies_are_reseeded():
     vector = gymnasium.make_vec("CartPole-v1", 2, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
@@ -127,7 +127,7 @@ ON = {"ppo": {"rollout_steps": 32}, "dqn": {"learning_starts": 64, "batch_size":
       "rl2": {"rollout_steps": 32, "minibatches": 2}, "es": {"pairs": 2}}
 
 
-# Turned red by: a setting that evaluation, watching or the test episodes do not know; a network for one observation.
+# Catches: a setting that evaluation, watching or the test episodes do not know; a network for one observation.
 @pytest.mark.parametrize("name", ON)
 def test_a_run_with_a_stack_is_evaluated_with_it(name, tmp_path):
     result = getattr(spinup, name)("StatelessCartPole-v0", preset="none", frame_stack=3, log_dir=tmp_path.as_posix(),
@@ -144,7 +144,7 @@ def test_a_run_with_a_stack_is_evaluated_with_it(name, tmp_path):
     assert play(player, game, "StatelessCartPole-v0", True, None, 3)[0] >= 8
 
 
-# Turned red by: a resumed run without the stack, or with another; frames that a replay takes from another stack.
+# Catches: a resumed run without the stack, or with another; frames that a replay takes from another stack.
 @pytest.mark.long
 def test_a_resumed_run_goes_on_with_its_stack(tmp_path):
     cfg = {"env": Pictures, "frame_stack": 3, "log_dir": tmp_path.as_posix(), "checkpoint_steps": 64, **TINY,

@@ -84,7 +84,7 @@ def odd(tmp_path, monkeypatch):
     gymnasium.registry.pop("Odd-v0", None)
 
 
-# Turned red by: a look that is left out, or that comes after the folder.
+# Catches: a look that is left out, or that comes after the folder.
 @pytest.mark.parametrize("case", AT_ONCE)
 def test_what_is_wrong_at_once_is_said_before_there_is_a_folder(odd, cli, tmp_path, case):
     lines, words, code = AT_ONCE[case]
@@ -94,7 +94,7 @@ def test_what_is_wrong_at_once_is_said_before_there_is_a_folder(odd, cli, tmp_pa
     assert not Path("runs").exists()
 
 
-# Turned red by: a NaN that is blamed on the learning rate; a copy, a step or an action that is not named.
+# Catches: a NaN that is blamed on the learning rate; a copy, a step or an action that is not named.
 @pytest.mark.parametrize(("line", "words", "code"), [
     ("obs[0] = np.inf", "Odd-v0 returned an observation with inf at index 0 of 2, at step ", 2),
     ("reward = -np.inf", "Odd-v0 returned a reward of -inf, at step ", 2),
@@ -108,14 +108,14 @@ def test_what_goes_wrong_later_names_step_copy_and_action(odd, cli, line, words,
     assert "failed" in next(Path("runs").glob("*/*/result.json")).read_text()
 
 
-# Turned red by: an import error that is not of the kind ImportError.
+# Catches: an import error that is not of the kind ImportError.
 def test_a_module_with_a_wrong_line_is_named_with_the_line(odd, cli):
     odd({"init": "this is no Python"})
     done = cli("ppo", "--env", "odd_of_a_test:Odd-v0", *TINY)
     assert done.code == 2 and "raises SyntaxError when it is imported" in done.err and "line 12)" in done.err
 
 
-# Turned red by: an exception of close() that loses the result.
+# Catches: an exception of close() that loses the result.
 def test_an_environment_that_cannot_be_closed_loses_nothing(odd, cli):
     done = cli("ppo", "--env", odd({"close": "raise OSError('still in use')"}), *TINY)
     assert done.code == 0 and "Odd-v0 raised OSError: still in use, when it was closed" in done.err
@@ -148,7 +148,7 @@ class Echo(Env):
         return action, 0.0, False, False, {}
 
 
-# Turned red by: an environment that is blamed for the policy's NaN.
+# Catches: an environment that is blamed for the policy's NaN.
 def test_an_action_that_is_not_finite_is_the_policys():
     env = make(Echo, 2)
     env.reset()
@@ -169,7 +169,7 @@ class Wide(Echo):
         return np.zeros((64, 64, 3), np.float32), 0.0, False, False, {}
 
 
-# Turned red by: a look whose environment stays open, or is the one that is trained in.
+# Catches: a look whose environment stays open, or is the one that is trained in.
 def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
     made, closed = [], []
 
@@ -223,7 +223,7 @@ def test_an_exception_keeps_its_cause():
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
 
 
-# Turned red by: a process whose exception is lost, or whose exit is not told.
+# Catches: a process whose exception is lost, or whose exit is not told.
 @pytest.mark.parametrize(("line", "words"), [
     ("raise ValueError('dice')", "Odd-v0 raised ValueError: dice, at step "),
     ("__import__('os')._exit(7)", "worker process 1 ended with exit code 7")])

@@ -64,7 +64,7 @@ def columns(num_envs: int, start: int, steps: int) -> list[np.ndarray]:
     return [np.array(column, float) for column in zip(*rows, strict=True)]
 
 
-# Turned red by: `final_obs` taken after the restart, or None; its rows left empty where the episode goes on; an
+# Catches: `final_obs` taken after the restart, or None; its rows left empty where the episode goes on; an
 # observation array that is written to again.
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
 def test_what_is_stored_never_crosses_the_border(num_envs):
@@ -85,7 +85,7 @@ def test_what_is_stored_never_crosses_the_border(num_envs):
         np.testing.assert_array_equal(np.stack([np.ravel(x) for x in mine], 1), true)
 
 
-# Turned red by: the return of one episode running on into the next; finished episodes in another order; not forgotten
+# Catches: the return of one episode running on into the next; finished episodes in another order; not forgotten
 # once taken; kept over a reset.
 def test_finished_episodes_are_told_once_with_their_return_and_length():
     env = make(counters(), 3)
@@ -100,7 +100,7 @@ def test_finished_episodes_are_told_once_with_their_return_and_length():
     assert env.take_finished() == [] and not env.episode_return.any() and not env.episode_length.any()
 
 
-# Turned red by: an open episode's return or length, or what finished, not saved.
+# Catches: an open episode's return or length, or what finished, not saved.
 def test_the_books_of_open_episodes_are_saved():
     env = make(counters(), 3)
     env.reset()
@@ -153,7 +153,7 @@ def train(algorithm, tmp_path, **settings) -> None:
                                      tensorboard=False, **settings, **OF[algorithm]))
 
 
-# Turned red by: next_values that are values moved by one (a truncation then sees the restart); final_at as (t, i); the
+# Catches: next_values that are values moved by one (a truncation then sees the restart); final_at as (t, i); the
 # last column from `values`; terminated and truncated swapped, or merged; advantages that run on over a truncation.
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
 @each_algorithm
@@ -172,7 +172,7 @@ def test_training_bootstraps_with_what_each_step_led_to(algorithm, num_envs, tmp
         np.testing.assert_allclose(adv, by_hand[:num_envs], rtol=0, atol=1e-5)
 
 
-# With gamma = lambda above, these would not be told apart. Turned red by: the two exchanged; those of rewards for the
+# With gamma = lambda above, these would not be told apart. Catches: the two exchanged; those of rewards for the
 # intrinsic reward.
 @pytest.mark.parametrize("algorithm, name, given", [
     (vpg, "gae", [(0.5, 0.25)]), (ppo, "gae", [(0.5, 0.25)]), (trpo, "gae", [(0.5, 0.25)]),
@@ -194,7 +194,7 @@ def test_each_discount_has_its_place(algorithm, name, given, tmp_path, monkeypat
     assert sorted(calls) == sorted(given)
 
 
-# Turned red by: final observations, or the last ones, that are not normalised; statistics that change within a rollout
+# Catches: final observations, or the last ones, that are not normalised; statistics that change within a rollout
 # (the update before the evaluation); normalised twice.
 @each_algorithm
 def test_all_values_of_a_rollout_are_of_equally_normalised_observations(algorithm, tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_all_values_of_a_rollout_are_of_equally_normalised_observations(algorith
     assert len(calls) == 5
 
 
-# Turned red by: a start that depends on what came before or on the other copies; books of the old episode kept; the
+# Catches: a start that depends on what came before or on the other copies; books of the old episode kept; the
 # other copies moved; a generator shared with them that their own restarts then use.
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "MountainCarContinuous-v0", "Hopper-v5"])
 def test_a_copy_is_restarted_as_its_seed_says(env):
@@ -240,7 +240,7 @@ def test_a_copy_is_restarted_as_its_seed_says(env):
     np.testing.assert_array_equal(*found)
 
 
-# Turned red by: `default_rng(seed)`, or the seed itself, as an environment's generator.
+# Catches: `default_rng(seed)`, or the seed itself, as an environment's generator.
 def test_environments_share_no_random_numbers_with_the_policy():
     policy, found = np.random.default_rng(3).bit_generator.state["state"], set()
     for name in OURS:

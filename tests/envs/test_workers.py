@@ -105,7 +105,7 @@ def check_same_steps(one, other, steps: int) -> None:
     assert one.take_finished() == other.take_finished() and one.finished_costs == other.finished_costs
 
 
-# Turned red by: a worker's copies seeded as if they were the first; rows in another order; final observations of one
+# Catches: a worker's copies seeded as if they were the first; rows in another order; final observations of one
 # worker alone; costs that one worker has not reported yet as None; a restart of another copy; a state in another form;
 # a worker that Ctrl-C ends; a process that outlives `close`.
 def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(one_new, dice, tmp_path):
@@ -133,7 +133,7 @@ def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(one_new, 
     assert not any(process.is_alive() for process in there.processes)
 
 
-# Turned red by: a close that waits for a step to end, or leaves it running.
+# Catches: a close that waits for a step to end, or leaves it running.
 def test_a_worker_that_does_not_end_is_killed(fork_workers, dice, monkeypatch):
     monkeypatch.setattr(workers, "CLOSE_SECONDS", 0.2)
     env = make(partial(dice, "sleep"), 1, 0, 1)
@@ -143,7 +143,7 @@ def test_a_worker_that_does_not_end_is_killed(fork_workers, dice, monkeypatch):
     assert env.processes[0].exitcode == -signal.SIGKILL
 
 
-# Turned red by: a worker's error that is lost, a run that waits for ever, others that run on.
+# Catches: a worker's error that is lost, a run that waits for ever, others that run on.
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(fork_workers, dice, trouble):
     kind, words = TROUBLES[trouble]
@@ -156,7 +156,7 @@ def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(fork_workers, dic
     env.close()                                                           # as a training does in the end
 
 
-# Turned red by: processes started before what is wrong is found.
+# Catches: processes started before what is wrong is found.
 @pytest.mark.parametrize("asked, words", [
     (lambda: make(lambda: None, 2, 0, 2), "this env cannot be sent to them .* give an id, or a function at the top of"),
     (lambda: make("Hopper-v5", 2, 0, 3), "--env-workers 3 is more than --num-envs 2; choose at most 2"),
@@ -172,7 +172,7 @@ def test_what_workers_cannot_do_is_refused(asked, words):
         asked()
 
 
-# Turned red by: the number of workers, or the seed, not handed on; an id sent without the package that registers it.
+# Catches: the number of workers, or the seed, not handed on; an id sent without the package that registers it.
 def test_a_training_gets_the_workers_of_its_settings(fork_workers, dice):
     env = make_env(BaseConfig(env="dice_of_a_test:Dice-v0", num_envs=3, seed=5, env_workers=2))
     try:
@@ -182,7 +182,7 @@ def test_a_training_gets_the_workers_of_its_settings(fork_workers, dice):
         env.close()
 
 
-# Turned red by: a wait for processes that never begin; a sentence that does not say what to write. The script is
+# Catches: a wait for processes that never begin; a sentence that does not say what to write. The script is
 # forked; its worker begins with a new interpreter, which imports the script.
 @pytest.mark.long
 def test_a_script_without_a_guard_is_told_to_have_one(dice, start, tmp_path):

@@ -23,7 +23,7 @@ def random_actions(env, rng):
     return random_move(env.obs, None, rng.random((env.num_envs, env.action_space.n)))
 
 
-# Turned red by: who is to move, what it sees, which moves are open or what a game was worth, told wrong; a game that is
+# Catches: who is to move, what it sees, which moves are open or what a game was worth, told wrong; a game that is
 # not begun anew.
 @pytest.mark.parametrize("ours, theirs", [("TicTacToe-v0", "classic/tictactoe-v3"),
                                           ("ConnectFour-v0", "classic/connect_four")])
@@ -37,7 +37,7 @@ def test_a_duel_in_pettingzoo_is_the_same_as_on_our_board(ours, theirs):
     assert len(one.take_finished()) > 8
 
 
-# Turned red by: a seed that is not kept, a move that is lost. (The cards of Leduc hold'em are drawn.)
+# Catches: a seed that is not kept, a move that is lost. (The cards of Leduc hold'em are drawn.)
 def test_games_of_cards_are_saved_in_the_middle():
     one, other = (make("classic/leduc_holdem-v4", 3, seed) for seed in (1, 2))
     rng = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_games_of_cards_are_saved_in_the_middle():
     assert len(results) > 2
 
 
-# Turned red by: another order of the board and the open moves than the policy learned with.
+# Catches: another order of the board and the open moves than the policy learned with.
 def test_what_was_learned_acts_on_what_pettingzoo_shows(tmp_path):
     result = spinup.self_play("ConnectFour-v0", total_steps=2048, num_envs=32, rollout_steps=32, versions=2,
                               log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False)
@@ -83,7 +83,7 @@ def test_other_games_of_two_can_be_played(env):
     assert obs.shape == (2, flatdim(duels.observation_space)) and np.isfinite(obs).all()
 
 
-# Turned red by: rows of another agent, another copy or another time; a seed that does not reach a copy.
+# Catches: rows of another agent, another copy or another time; a seed that does not reach a copy.
 def test_agents_are_rows_and_see_and_earn_what_they_do_in_pettingzoo():
     envs, rng = make("mpe/simple_spread-v3", 6, 3), np.random.default_rng(0)
     theirs = [simple_spread_v3.parallel_env() for _ in range(2)]
@@ -106,7 +106,7 @@ def test_agents_are_rows_and_see_and_earn_what_they_do_in_pettingzoo():
     assert len(envs.take_finished()) == 12
 
 
-# Turned red by: a resumed run that begins with its first episodes again.
+# Catches: a resumed run that begins with its first episodes again.
 def test_agents_are_reseeded():
     envs = make("mpe/simple_spread-v3", 6, 3)
     first = envs.reset().copy()
@@ -114,7 +114,7 @@ def test_agents_are_reseeded():
     assert (envs.obs != first).any(1).all() and len(envs.seeds) == 2
 
 
-# Turned red by: a number 0 of the noise at the only legal move.
+# Catches: a number 0 of the noise at the only legal move.
 def test_a_random_move_is_legal():
     seen = np.array([[7.0, 0, 0, 1]], np.float32)
     assert random_move(seen, None, np.zeros((1, 3), np.float32)) == [2]
@@ -160,14 +160,14 @@ def test_an_id_may_leave_out_its_version():
     assert find_id("classic/chess") == "classic/chess-v6" and find_id("mpe/simple_spread") == "mpe/simple_spread-v3"
 
 
-# Turned red by: defaults for a kind of environment that are sought in an environment of one agent.
+# Catches: defaults for a kind of environment that are sought in an environment of one agent.
 @pytest.mark.parametrize("algorithm", ["ppo", "trpo"])
 def test_several_agents_need_no_preset(algorithm):
     config, said = configure(find(algorithm), {"env": "mpe/simple_tag", "num_envs": 8})
     assert (config.env, config.num_envs, said.split(";")[0]) == ("mpe/simple_tag-v3", 8, "none")
 
 
-# Turned red by: an episode of a few agents counted for more than it was, rows that fit no copy.
+# Catches: an episode of a few agents counted for more than it was, rows that fit no copy.
 @pytest.mark.parametrize(("episodes", "whole"), [(1, 3), (7, 9)])
 def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, whole, tmp_path):
     result = spinup.ppo("mpe/simple_spread", num_envs=6, rollout_steps=32, total_steps=384, test_episodes=2, quiet=True,
@@ -177,7 +177,7 @@ def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, whole, tmp_pa
     assert len(result.progress["test_return"]) > 0
 
 
-# Turned red by: the same generator for the seeds of the games and for the openings of duels.
+# Catches: the same generator for the seeds of the games and for the openings of duels.
 def test_the_seeds_of_games_are_not_those_of_their_openings():
     env = Duels(partial(ZooGame, "classic/tictactoe-v3"), 4, 3)
     again = generator(3)

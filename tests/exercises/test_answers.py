@@ -20,7 +20,7 @@ def checked(name, changes, folder):
 
 
 SEQUENTIAL = "return nn.Sequential(*layers[:-1])"
-# Turned red by: cases near 0 alone, in which no bound, threshold or lost digit shows; a network known by its shapes.
+# Catches: cases near 0 alone, in which no bound, threshold or lost digit shows; a network known by its shapes.
 WRONG = [
     ("1_1_gaussian", {"2 * log_std": "log_std"}, "log_std counts once where it should count twice"),
     ("1_1_gaussian", {"    distance": "    log_std = log_std.clamp(-5, 2)\n    distance"}, "You clip log_std"),
@@ -176,7 +176,7 @@ RIGHT = [
 ]
 
 
-# Turned red by: a check that wants the solution's own lines, digits or layout.
+# Catches: a check that wants the solution's own lines, digits or layout.
 @pytest.mark.parametrize("name, changes", RIGHT, ids=lambda x: x if isinstance(x, str) else "")
 def test_another_way_to_the_same_numbers_passes(name, changes, tmp_path):
     found = checked(name, changes, tmp_path)

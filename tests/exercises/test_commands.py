@@ -34,7 +34,7 @@ def told(done):
     return json.loads(done.out)
 
 
-# Turned red by: an unreadable file that ends the check of all others; a mark of UTF-8 at the beginning of a file.
+# Catches: an unreadable file that ends the check of all others; a mark of UTF-8 at the beginning of a file.
 def test_a_damaged_file_fails_alone(work, cli):
     (work / f"{FIRST.name}.py").write_bytes("# é".encode("latin-1"))
     (work / f"{SECOND.name}.py").write_text(SECOND.solution, encoding="utf-8-sig")
@@ -45,7 +45,7 @@ def test_a_damaged_file_fails_alone(work, cli):
     assert "is damaged" in found[0]["message"]
 
 
-# Turned red by: a finished function that is not checked while another is to do.
+# Catches: a finished function that is not checked while another is to do.
 def test_a_finished_function_is_checked_before_the_next_is_written(work, cli):
     entry = find("1.3")
     text, (name, *_) = entry.text, todo(entry.text)
@@ -60,7 +60,7 @@ def test_a_finished_function_is_checked_before_the_next_is_written(work, cli):
     assert done.code == 1 and name in done.out and "still to do" not in done.out
 
 
-# Turned red by: an earlier exercise that does not become the current one again; a hint that costs the next one; a
+# Catches: an earlier exercise that does not become the current one again; a hint that costs the next one; a
 # notebook that a new, empty file hides.
 def test_what_was_started_last_is_current_and_earlier_work_is_kept(work, cli):
     assert cli("exercise", "start", FIRST.id, "--notebook").code == 0
@@ -75,7 +75,7 @@ def test_what_was_started_last_is_current_and_earlier_work_is_kept(work, cli):
     assert first["exercise"] == FIRST.id and told(cli("exercise", "hint", "--again", "--json")) == first
 
 
-# Turned red by: an exercise that counts as passed because it was begun, a next one that is the same again.
+# Catches: an exercise that counts as passed because it was begun, a next one that is the same again.
 def test_from_the_first_line_to_the_second_exercise(work, cli):
     begun = cli("exercise", "start")
     assert begun.code == 0 and FIRST.title in begun.out and f"spinup exercise check {FIRST.id}" in begun.out
@@ -97,7 +97,7 @@ def test_from_the_first_line_to_the_second_exercise(work, cli):
     assert listed.count("passed") == 1 and listed.count("begun") == 1 and SECOND.id in listed
 
 
-# Turned red by: a plural after the number 1.
+# Catches: a plural after the number 1.
 def test_progress_counts_one_check_and_one_hint(work, cli):
     cli("exercise", "start")
     cli("exercise", "check")
@@ -105,7 +105,7 @@ def test_progress_counts_one_check_and_one_hint(work, cli):
     assert "1 check, 1 hint; 0 solutions shown before passing" in cli("exercise", "progress").out
 
 
-# Turned red by: an exercise that was passed once and can never be current again; one that stays current after its pass.
+# Catches: an exercise that was passed once and can never be current again; one that stays current after its pass.
 def test_a_passed_exercise_that_is_started_again_is_current_until_it_passes_again(work, cli):
     times = {"begun": "2026-01-03 00:00:00", "passed": "2026-01-02 00:00:00"}
     (work / STATE).write_text(json.dumps({"exercises": {FIRST.id: times, SECOND.id: {"begun": "2026-01-01 00:00:00"}}}))
@@ -115,7 +115,7 @@ def test_a_passed_exercise_that_is_started_again_is_current_until_it_passes_agai
     assert told(cli("exercise", "hint", "--json"))["exercise"] == SECOND.id
 
 
-# Turned red by: one sentence for all commands, of which `start` takes another exercise.
+# Catches: one sentence for all commands, of which `start` takes another exercise.
 def test_help_says_which_exercise_a_command_takes(cli):
     assert "[the next that you have not passed]" in " ".join(cli("exercise", "start", "--help").out.split())
     for command in ("check", "hint"):
@@ -123,7 +123,7 @@ def test_help_says_which_exercise_a_command_takes(cli):
         assert "[the last started that you have not passed since]" in shown
 
 
-# Turned red by: an error of a student's that is taken for the reminder in an unfinished function.
+# Catches: an error of a student's that is taken for the reminder in an unfinished function.
 def test_words_of_an_error_are_no_reminder(work, cli):
     text = find("3.1").solution.replace("    return adv\n", "    raise ValueError('nothing to do')\n")
     (work / "3_1_gae.py").write_text(text)
@@ -131,7 +131,7 @@ def test_words_of_an_error_are_no_reminder(work, cli):
     assert done.code == 1 and "nothing to do" in done.out and "NOT YET" in done.out
 
 
-# Turned red by: a busy machine that costs a try, or that is answered with a hint.
+# Catches: a busy machine that costs a try, or that is answered with a hint.
 def test_a_check_that_ran_out_of_time_says_nothing_about_the_file(work, cli, monkeypatch):
     from spinup.exercises import command
     from spinup.exercises.verdict import Verdict
@@ -144,7 +144,7 @@ def test_a_check_that_ran_out_of_time_says_nothing_about_the_file(work, cli, mon
     assert told(cli("exercise", "check", "--json"))["checked"] is False
 
 
-# Turned red by: a figure that answers the questions before they are asked.
+# Catches: a figure that answers the questions before they are asked.
 def test_the_figure_of_a_prediction_comes_with_its_solution(work, cli):
     cli("exercise", "start", "2.1")
     cli("exercise", "start", "2.2")
@@ -186,7 +186,7 @@ def test_a_file_is_not_begun_over_ones_work(work, cli):
     assert FIRST.id in json.loads((work / STATE).read_text())["exercises"]
 
 
-# Turned red by: a notebook that is written and never looked at.
+# Catches: a notebook that is written and never looked at.
 def test_whichever_of_file_and_notebook_was_saved_last_is_checked(work, cli):
     cli("exercise", "start", FIRST.id)
     cli("exercise", "start", FIRST.id, "--notebook")
@@ -196,7 +196,7 @@ def test_whichever_of_file_and_notebook_was_saved_last_is_checked(work, cli):
     assert cli("exercise", "check").code == 1
 
 
-# Turned red by: a state that is written before it is whole; a wrong file that changes what was passed.
+# Catches: a state that is written before it is whole; a wrong file that changes what was passed.
 @pytest.mark.parametrize("text", ["def (", "exit()", "import os; os._exit(1)"])
 def test_a_wrong_file_harms_no_state(text, folder, cli):
     work = folder
@@ -216,7 +216,7 @@ def test_watching_checks_until_it_passes(work, cli, monkeypatch):
     assert done.code == 0 and done.out.count("NOT YET") == 1 and done.out.count("TO DO") == 1 and "PASS" in done.out
 
 
-# Turned red by: a look at the file that ends in a traceback while an editor that saves by renaming has it away.
+# Catches: a look at the file that ends in a traceback while an editor that saves by renaming has it away.
 def test_watching_goes_on_while_the_file_is_away(work, cli, monkeypatch):
     from spinup.exercises import command
     saves = iter([(work / f"{FIRST.name}.py").unlink, lambda: None, lambda: solve(work, FIRST)])
@@ -251,7 +251,7 @@ def test_outside_of_a_folder_of_exercises_one_is_told_how_to_make_it(cli):
     assert "spinup exercise init DIR" in cli("exercise").out
 
 
-# Turned red by: a list that asks for a folder of work; a folder or a file that listing leaves behind.
+# Catches: a list that asks for a folder of work; a folder or a file that listing leaves behind.
 def test_exercises_are_listed_anywhere(cli, tree):
     listed = cli("exercise", "list")
     assert listed.code == 0 and all(entry.title in listed.out for entry in (FIRST, SECOND))
@@ -260,14 +260,14 @@ def test_exercises_are_listed_anywhere(cli, tree):
     assert tree() == []
 
 
-# Turned red by: a folder that cannot be made, and an error of the system's that nothing catches.
+# Catches: a folder that cannot be made, and an error of the system's that nothing catches.
 def test_a_folder_below_a_file_is_refused(tmp_path, cli):
     (tmp_path / "mine").write_text("")
     done = cli("exercise", "init", "mine/rl")
     assert done.code == 2 and done.err.count("\n") == 1 and "cannot create mine/rl (not a directory)" in done.err
 
 
-# Turned red by: a state that is JSON and of which nobody asks what is in it.
+# Catches: a state that is JSON and of which nobody asks what is in it.
 @pytest.mark.parametrize("text", ["{", "[]", '{"exercises": []}', '{"exercises": {"1.1": 3}}',
                                   '{"exercises": {"1.1": {"hints": "x"}}}', '{"exercises": {"1.1": ["hints"]}}',
                                   '{"exercises": {"1.1": {"tries": null}}}', '{"exercises": {"1.1": {"passed": 3}}}'])
@@ -279,7 +279,7 @@ def test_a_damaged_state_is_named(text, work, cli):
     assert (work / STATE).read_text() == text
 
 
-# Turned red by: learning that stands in the way of passing, or that a program cannot see to have failed.
+# Catches: learning that stands in the way of passing, or that a program cannot see to have failed.
 def test_learning_tells_but_does_not_gate(work, cli, monkeypatch):
     from spinup.exercises import command
     from spinup.exercises.verdict import Verdict, check

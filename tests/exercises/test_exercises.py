@@ -26,7 +26,7 @@ def checked(entry, text, folder):
     return check(entry, file)
 
 
-# Turned red by: an exercise that is solved as it is given; a bug hunt without its bug.
+# Catches: an exercise that is solved as it is given; a bug hunt without its bug.
 @each
 def test_no_exercise_passes_as_it_is_given(entry, tmp_path, in_this_process):
     verdict = checked(entry, entry.text, tmp_path)
@@ -45,7 +45,7 @@ def test_every_solution_passes_in_time(entry, tmp_path, in_this_process):
     assert time.process_time() - begin < 3
 
 
-# Turned red by: a mistake that the cases do not tell from the right answer or from another mistake.
+# Catches: a mistake that the cases do not tell from the right answer or from another mistake.
 @each
 def test_every_mistake_is_told_by_its_own_name(entry, tmp_path):
     (tmp_path / f"{entry.name}.py").write_text(entry.solution)
@@ -61,7 +61,7 @@ def test_every_mistake_is_told_by_its_own_name(entry, tmp_path):
             assert str(found.value) == message
 
 
-# Turned red by: cases of 3.1 that never set both flags, episodes of 5.1 that all begin at 0 and whose steps only lead
+# Catches: cases of 3.1 that never set both flags, episodes of 5.1 that all begin at 0 and whose steps only lead
 # forward or far from any restart, no token of 4.1, 5.4, 5.6 that counts and is NaN.
 @pytest.mark.parametrize("name, line, instead", [
     ("3_1_gae", "next_value * ~terminated", "next_value * (~terminated | truncated)"),
@@ -85,7 +85,7 @@ def test_an_answer_that_is_right_by_luck_does_not_pass(name, line, instead, tmp_
         Entry(name).checks.check(load(tmp_path / f"{name}.py"), "property")
 
 
-# Turned red by: a number that is made of a tensor with a gradient, which PyTorch warns about.
+# Catches: a number that is made of a tensor with a gradient, which PyTorch warns about.
 @each
 def test_a_demonstration_runs_without_a_warning(entry, tmp_path):
     if entry.about["kind"] == "predict":
@@ -100,7 +100,7 @@ def test_a_demonstration_runs_without_a_warning(entry, tmp_path):
         torch.set_warn_always(False)
 
 
-# Turned red by: weights that are copied by their names, which a nested network changes.
+# Catches: weights that are copied by their names, which a nested network changes.
 def test_a_nested_network_gets_the_first_weights_of_a_run(monkeypatch, tmp_path):
     from spinup.core import networks
     text = Entry("1_2_gaussian_policy").solution.replace(
@@ -129,7 +129,7 @@ def test_there_are_four_hints_and_a_statement(entry):
     assert signatures(entry.text).keys() >= {function.name for function in entry.checks.functions}
 
 
-# Turned red by: a number that was to be filled in and was not, such as @LOW; a picture that the workspace does not get.
+# Catches: a number that was to be filled in and was not, such as @LOW; a picture that the workspace does not get.
 @each
 def test_nothing_is_left_to_fill_in(entry):
     for folder in ("src", "checks"):
@@ -140,7 +140,7 @@ def test_nothing_is_left_to_fill_in(entry):
         assert picture == f"symptoms/{entry.name}.png" and (CONTENT / picture).exists()
 
 
-# Turned red by: a description that differs from the object that checks, which costs an import of torch.
+# Catches: a description that differs from the object that checks, which costs an import of torch.
 @each
 def test_a_description_is_read_without_running_the_checks(entry):
     exercise, about = entry.checks, entry.about
@@ -151,7 +151,7 @@ def test_a_description_is_read_without_running_the_checks(entry):
             checks)
 
 
-# Turned red by: a cell that is lost or split, a text that keeps its comment signs, a cell with text that would be run.
+# Catches: a cell that is lost or split, a text that keeps its comment signs, a cell with text that would be run.
 @each
 def test_a_notebook_holds_the_same_text_and_code_as_the_file(entry):
     cells = json.loads(notebook(entry.text))["cells"]

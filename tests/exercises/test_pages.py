@@ -13,7 +13,7 @@ DOCS = Path(spinup.__file__).parents[1] / "docs"
 PAGE = (DOCS / "exercises.md").read_text()
 
 
-# Turned red by: a message or a line number in the page that is of older code.
+# Catches: a message or a line number in the page that is of older code.
 @pytest.mark.parametrize("name, line, instead", [
     ("3_1_gae", "", ""), ("3_1_gae", "next_value * ~terminated", "next_value"),
     ("3_2_clipped_objective", "return -torch", "return -2 * torch")])
@@ -45,7 +45,7 @@ def test_the_page_shows_the_hint_that_a_program_gets(cli, tmp_path, monkeypatch)
     assert json.loads(cli("exercise", "start", "3.1", "--json").out)["title"] in PAGE
 
 
-# Turned red by: a bug hunt that the page about mistakes does not mention.
+# Catches: a bug hunt that the page about mistakes does not mention.
 def test_the_craft_names_every_bug_hunt():
     page = (DOCS / "research" / "craft.md").read_text()
     hunts = [e.id for e in entries() if e.about["kind"] == "bug hunt"]

@@ -74,7 +74,7 @@ def test_an_attempt_is_named_with_its_line(attempt, words):
         raise AssertionError(found.message)
 
 
-# Turned red by: an honest file that is accused.
+# Catches: an honest file that is accused.
 @pytest.mark.parametrize("honest", [
     "import sys\nsys.setrecursionlimit(5000)\nprint(sys.version)", "torch.backends.cudnn.benchmark = False",
     "if __name__ == '__main__':\n    import sys\n    from spinup import ppo\n    print(sys.argv)",
@@ -83,19 +83,19 @@ def test_an_honest_file_is_not_accused(honest):
     assert static(GAE, GAE.solution + honest).passed
 
 
-# Turned red by: a comparison that is made where the student's file runs.
+# Catches: a comparison that is made where the student's file runs.
 def test_a_comparison_that_is_patched_changes_nothing(tmp_path):
     found = checked(WRONG.replace("def gae", ALLCLOSE + "def gae"), tmp_path)
     assert not found.passed and "1.625 at [0, 0], but 0.625 was expected" in found.message
 
 
-# Turned red by: a verdict, or the end of an answer, that is believed because it came from the process.
+# Catches: a verdict, or the end of an answer, that is believed because it came from the process.
 def test_a_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
     found = checked(GAE.solution + WRITE, tmp_path)
     assert not found.passed and TAMPERING in found.message
 
 
-# Turned red by: a guard that a student's file switches off, or asks for the solution.
+# Catches: a guard that a student's file switches off, or asks for the solution.
 def test_the_guard_is_out_of_reach_too(tmp_path):
     code = ('for name in ("guard", "source"):\n    try:\n'
             '        m = __import__(f"spinup.exercises.{name}", fromlist=["x"])\n        m.OPENS = ()\n'
@@ -127,7 +127,7 @@ class Liar:
         return decode(encode(self.next()))
 
 
-# Turned red by: an answer whose form is not looked at, gradients of other shapes that are compared.
+# Catches: an answer whose form is not looked at, gradients of other shapes that are compared.
 @pytest.mark.parametrize("answer", [
     {"done": True}, {"value": 1}, 3, None, [], {"value": None, "error": [1], "gradients": (), "inputs": {}, "line": 0},
     {"value": None, "error": [], "gradients": (torch.ones(2),), "inputs": {}, "line": 0},
@@ -187,7 +187,7 @@ def frame(text, blob=b""):
     return HEAD.pack(MARK, len(text), len(blob)) + text + blob
 
 
-# Turned red by: a shape, a size or a kind that is believed; memory that is taken because a frame asks for it.
+# Catches: a shape, a size or a kind that is believed; memory that is taken because a frame asks for it.
 @pytest.mark.parametrize("data", [
     b"", b"{}", b"wire", frame(b"{"), frame(b"[]"), frame(b"{}"), frame(b'{"$": "call"}'), frame(b"[" * 100_000),
     frame(b"1" * 5000), frame(b'{"$": "list", "items": 3}'), frame(b'{"$": "dict", "items": [[[], 1]]}'),

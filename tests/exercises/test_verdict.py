@@ -22,7 +22,7 @@ def with_return(line):
     return RIGHT.replace("    return adv\n", f"    {line}\n")
 
 
-# Turned red by: a line of our own file named for the student's, a difference that is not explained.
+# Catches: a line of our own file named for the student's, a difference that is not explained.
 @pytest.mark.parametrize("text, at, words", [
     (with_return("return (adv"), LINE, "not valid Python"),
     (with_return("exit()"), LINE, "calls exit"),
@@ -44,7 +44,7 @@ def test_each_gets_a_sentence_with_file_and_line(text, at, words, tmp_path, in_t
     told(text, at, words, tmp_path)
 
 
-# Turned red by: a child that takes the caller along, answers that are lost on the way.
+# Catches: a child that takes the caller along, answers that are lost on the way.
 @pytest.mark.long
 def test_a_process_that_ends_takes_nobody_along(tmp_path):
     told(with_return("import os; os._exit(0)"), 0, r"ended its process \(exit code 0\) before", tmp_path)
@@ -59,7 +59,7 @@ def told(text, at, words, folder):
     assert re.search(words, found.message), found.message
 
 
-# Turned red by: a print without an end that fills the disk or the memory.
+# Catches: a print without an end that fills the disk or the memory.
 @pytest.mark.long
 def test_a_loop_without_end_is_ended_its_line_named_and_its_output_cut(tmp_path, monkeypatch):
     monkeypatch.setitem(verdicts.SECONDS, "property", 1.0)
@@ -70,7 +70,7 @@ def test_a_loop_without_end_is_ended_its_line_named_and_its_output_cut(tmp_path,
     assert len(found.printed) < 4200 and found.printed.endswith("it printed more than 1 MB; the rest was dropped")
 
 
-# Turned red by: lines counted through the whole notebook, magics that are not Python.
+# Catches: lines counted through the whole notebook, magics that are not Python.
 def test_a_notebook_is_checked_and_its_cell_named(tmp_path, in_this_process):
     file = tmp_path / "3_1_gae.ipynb"
     cells = json.loads(notebook(RIGHT))
@@ -83,7 +83,7 @@ def test_a_notebook_is_checked_and_its_cell_named(tmp_path, in_this_process):
     assert check(GAE, file).message.startswith("3_1_gae.ipynb, cell 2, line 2: it cannot be loaded (NameError")
 
 
-# Turned red by: every line that begins with % taken for a magic, a question about a name taken for Python.
+# Catches: every line that begins with % taken for a magic, a question about a name taken for Python.
 @pytest.mark.parametrize("cell, read", [
     ("x = (7\n     % 4)\n", "x = (7\n     % 4)\n"), ("torch.sum?\nx = 1", "# torch.sum?\nx = 1\n"),
     ("%time\nx = (7\n     % 4)\n!echo '\n?x", "# %time\nx = (7\n     % 4)\n# !echo '\n# ?x\n"),
@@ -95,7 +95,7 @@ def test_lines_of_a_notebook_that_are_no_python_are_comments(cell, read, tmp_pat
     assert python_of(file)[0] == read
 
 
-# Turned red by: a child that looks for modules in the student's folder first, or not at all; prints among its answers.
+# Catches: a child that looks for modules in the student's folder first, or not at all; prints among its answers.
 @pytest.mark.long
 def test_modules_beside_a_file_are_found_after_those_of_python_and_its_prints_are_shown(tmp_path):
     for name in ("random", "torch", "numpy", "json"):
@@ -127,7 +127,7 @@ def made(close=1e-4):
     return function
 
 
-# Turned red by: derivatives that are not compared, a mistake that is preferred to the right answer, errors of all kinds
+# Catches: derivatives that are not compared, a mistake that is preferred to the right answer, errors of all kinds
 # taken for one.
 @pytest.mark.parametrize("mine, message", [
     (lambda x, k: (x + x, 2.0), ""), (lambda x, k: (x * 4, k), "twice"), (lambda x, k: x.other, "raises"),
@@ -145,7 +145,7 @@ def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
         function.check(mine)
 
 
-# Turned red by: a gradient that is 0 in one case, because of a clip, taken for one that should never be there.
+# Catches: a gradient that is 0 in one case, because of a clip, taken for one that should never be there.
 def test_that_no_gradient_should_be_there_is_said_only_where_it_is_so_in_all_cases():
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
     function = exercise.function("f", [case(x=torch.tensor([x], requires_grad=True)) for x in (3.0, 0.5)])
@@ -159,7 +159,7 @@ def test_that_no_gradient_should_be_there_is_said_only_where_it_is_so_in_all_cas
         function.check(lambda x: x * 2)
 
 
-# Turned red by: a long input that is left out, or printed whole; a difference without the row that it is of.
+# Catches: a long input that is left out, or printed whole; a difference without the row that it is of.
 def test_of_long_inputs_the_shape_and_the_row_are_told():
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
     x, wide = torch.arange(40.0).view(20, 2), torch.ones(20, 300, dtype=torch.int64)
@@ -174,7 +174,7 @@ def test_of_long_inputs_the_shape_and_the_row_are_told():
                         "    flat of shape [500], begins [0, 1, 2, 3, 4, 5, ...", "    k = 2"]
 
 
-# Turned red by: an answer that is right near 0, taken for right everywhere.
+# Catches: an answer that is right near 0, taken for right everywhere.
 def test_an_extreme_is_tried_last_and_told_with_its_message():
     function = made()
     function.extreme("x is kept between bounds.", x=torch.tensor([100.0, 0.0]), k=3)
@@ -185,7 +185,7 @@ def test_an_extreme_is_tried_last_and_told_with_its_message():
         function.check(lambda x, k: (x.clamp(max=10) * k * 2, k))
 
 
-# Turned red by: derivatives that are asked for where nothing catches what they raise.
+# Catches: derivatives that are asked for where nothing catches what they raise.
 def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(tmp_path, in_this_process):
     file, clipped = tmp_path / "3_2_clipped_objective.py", Entry("3_2_clipped_objective")
     text = clipped.solution
@@ -205,7 +205,7 @@ def test_what_counts_as_equal(one, other, same):
     assert equal(one, other, 1e-4) == same
 
 
-# Turned red by: a wait without an end for a file that holds the interpreter, so that its own clock never rings.
+# Catches: a wait without an end for a file that holds the interpreter, so that its own clock never rings.
 @pytest.mark.long
 def test_a_file_that_cannot_be_interrupted_is_ended_from_outside(tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.exercises.verdict.SECONDS", {"property": 0.1})

@@ -26,7 +26,7 @@ def observed(policy):
     return policy.observation_space.sample()
 
 
-# Turned red by: a tensor that stays on the other device, at once or after a checkpoint was read back.
+# Catches: a tensor that stays on the other device, at once or after a checkpoint was read back.
 @pytest.mark.parametrize("name", RUNS)
 def test_an_agent_trains_and_resumes(name, device, tmp_path):
     env, settings = RUNS[name]
@@ -41,7 +41,7 @@ def test_an_agent_trains_and_resumes(name, device, tmp_path):
     loaded.act(observed(loaded))
 
 
-# Turned red by: a dataset, a policy that acts, or a window of observations on the other device.
+# Catches: a dataset, a policy that acts, or a window of observations on the other device.
 @pytest.mark.parametrize("name, env", [("bc", "Pendulum-v1"), ("td3_bc", "Pendulum-v1"), ("iql", "Pendulum-v1"),
                                        ("cql", "CartPole-v1"), ("decision_transformer", "CartPole-v1")])
 def test_an_agent_learns_from_a_dataset(name, env, device, tmp_path):
@@ -54,7 +54,7 @@ def test_an_agent_learns_from_a_dataset(name, env, device, tmp_path):
     assert loaded.act(observed(loaded)) in loaded.action_space
 
 
-# Turned red by: an update that a GPU computes otherwise than the CPU, beyond rounding.
+# Catches: an update that a GPU computes otherwise than the CPU, beyond rounding.
 def test_one_update_is_that_of_the_cpu(device, tmp_path):
     found = []
     for number, where in enumerate(("cpu", str(device))):
@@ -64,7 +64,7 @@ def test_one_update_is_that_of_the_cpu(device, tmp_path):
     np.testing.assert_allclose(*found, atol=2e-3)
 
 
-# Turned red by: work on the first GPU where the second is asked for.
+# Catches: work on the first GPU where the second is asked for.
 @pytest.mark.parametrize("name", ["ppo", "rl2", "sac"])
 def test_the_second_gpu_is_used(name, second, tmp_path):
     env, settings = RUNS[name]
@@ -74,7 +74,7 @@ def test_the_second_gpu_is_used(name, second, tmp_path):
     assert torch.cuda.memory_allocated(0) == before
 
 
-# Turned red by: --compile that works on the CPU only.
+# Catches: --compile that works on the CPU only.
 @pytest.mark.parametrize("name", ["ppo", "sac"])
 def test_a_compiled_update_runs(name, device, tmp_path):
     if device.type == "cpu":
@@ -84,7 +84,7 @@ def test_a_compiled_update_runs(name, device, tmp_path):
     assert run.status == "finished"
 
 
-# Turned red by: a recorded update that reads an old batch or old weights, or returns memory that it overwrites.
+# Catches: a recorded update that reads an old batch or old weights, or returns memory that it overwrites.
 def test_a_recorded_update_is_an_eager_one(device):
     if device.type == "cpu":
         pytest.skip("needs a CUDA device; a CPU records nothing")

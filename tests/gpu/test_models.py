@@ -52,14 +52,14 @@ def check_equal(found, wanted):
     torch.testing.assert_close(found.logp, wanted.logp, atol=1e-3, rtol=1e-3)
 
 
-# Turned red by: a recorded step with another result than an eager one, in rows that are dropped or of unequal prompts.
+# Catches: a recorded step with another result than an eager one, in rows that are dropped or of unequal prompts.
 def test_a_recorded_step_is_an_eager_one(model, monkeypatch):
     monkeypatch.setattr(generate, "LOOK_EVERY", (2, 2))
     settings = {"samples": 8, "max_tokens": 60, "generator": None}
     check_equal(sample(model, monkeypatch, True, **settings), sample(model, monkeypatch, False, **settings))
 
 
-# Turned red by: a compiled layer, draw or log-probability with another result than an eager one.
+# Catches: a compiled layer, draw or log-probability with another result than an eager one.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_compiled_model_is_an_eager_one(dtype, device):
     torch.manual_seed(0)
@@ -81,7 +81,7 @@ def test_a_compiled_model_is_an_eager_one(dtype, device):
     assert (found[1][0][:, 0] == found[0][0][:, 0]).float().mean() > 0.9              # later tokens depend on these
 
 
-# Turned red by: a mask of torch's own with another meaning than the written one.
+# Catches: a mask of torch's own with another meaning than the written one.
 @pytest.mark.parametrize("tokens", [2, 9])
 def test_equal_prompts_hide_the_future(tokens, model, device):
     prompts, ids = Prompts.of([[1, 2, 3], [4, 5, 6]], device), torch.randint(1, 50, (4, tokens), device=device)
@@ -91,7 +91,7 @@ def test_equal_prompts_hide_the_future(tokens, model, device):
     torch.testing.assert_close(together, whole.gather(-1, ids[..., None])[..., 0], atol=1e-3, rtol=1e-3)
 
 
-# Turned red by: a graph that keeps the weights of its recording.
+# Catches: a graph that keeps the weights of its recording.
 def test_a_recorded_step_follows_the_optimiser(model, device, monkeypatch):
     monkeypatch.setattr(generate, "RECORDED", ("cuda",))
     optimizer, sampler = FlatAdam(model.parameters(), lr=0.05), Sampler(model, end=0)
@@ -106,7 +106,7 @@ def test_a_recorded_step_follows_the_optimiser(model, device, monkeypatch):
     assert len(sampler.caches) == 1
 
 
-# Turned red by: a mask with which torch falls back to its slow kernel.
+# Catches: a mask with which torch falls back to its slow kernel.
 @pytest.mark.parametrize("T", [1, 33])
 def test_attention_with_a_mask_has_a_fast_kernel(T, device):
     if device.type == "cpu":
@@ -120,7 +120,7 @@ def test_attention_with_a_mask_has_a_fast_kernel(T, device):
     torch.testing.assert_close(found.float(), wanted, atol=2e-2, rtol=2e-2)
 
 
-# Turned red by: a tensor that stays on the other device; bf16 where a method expects fp32.
+# Catches: a tensor that stays on the other device; bf16 where a method expects fp32.
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_trains_in_bf16_and_resumes(method, device, start, tmp_path):
     settings = {**TINY, "reward": early, **OWN.get(method, SAMPLED), "model": start, "device": str(device),
@@ -132,7 +132,7 @@ def test_a_method_trains_in_bf16_and_resumes(method, device, start, tmp_path):
         llm.load(first.directory, str(device)).respond("ab>")
 
 
-# Turned red by: work on the first GPU where the second is asked for.
+# Catches: work on the first GPU where the second is asked for.
 def test_the_second_gpu_samples_what_the_first_samples(second, monkeypatch):
     torch.manual_seed(0)
     first = Transformer(SHAPE).to("cuda:0")
@@ -147,7 +147,7 @@ def test_the_second_gpu_samples_what_the_first_samples(second, monkeypatch):
         assert torch.equal(one, two), name
 
 
-# Turned red by: a traceback of torch where the memory of the GPU is full.
+# Catches: a traceback of torch where the memory of the GPU is full.
 def test_a_full_gpu_is_told_in_one_sentence(device, start, tmp_path):
     if device.type == "cpu":
         pytest.skip("needs a CUDA device; tests/llm/test_memory.py is about the CPU")

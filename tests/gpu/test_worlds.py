@@ -10,7 +10,7 @@ from spinup.envs.worlds.tasks import ON_DEVICE
 NAMES = ["Bandits-5x10-v0", "TabularMDPs-10-v0"]
 
 
-# Turned red by: an index or a product that a GPU computes otherwise.
+# Catches: an index or a product that a GPU computes otherwise.
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trial_is_that_of_the_cpu(name, device, monkeypatch):
     arrays, tensors = make(name, 64, 3, episodes=10), ON_DEVICE[name](64, 3, 10, device)

@@ -57,7 +57,7 @@ def plain_ipo(log_ratio, logp, lengths):
     return (won - lost - 5).square()
 
 
-# Turned red by: a function of the user's that gets other numbers than ours: a mask, a ratio, a group, a denominator of
+# Catches: a function of the user's that gets other numbers than ours: a mask, a ratio, a group, a denominator of
 # a micro-batch; a result that is used in another way.
 @pytest.mark.parametrize(("method", "own", "exact"), [
     ("grpo", {"loss": clip}, 0), ("grpo", {"advantage": deviation}, 0), ("grpo", {"average": by_sequence}, 1e-6),
@@ -73,7 +73,7 @@ def test_a_function_that_equals_ours_gives_the_same_curve(method, own, exact, tr
         assert theirs[column] == pytest.approx(values, rel=exact, abs=exact, nan_ok=True), column
 
 
-# Turned red by: diagnostics of a loss, of tokens or of pairs, that are in no column; a mean of them that counts
+# Catches: diagnostics of a loss, of tokens or of pairs, that are in no column; a mean of them that counts
 # micro-batches as equal, or the padding.
 def test_the_diagnostics_of_a_loss_are_columns(train):
     def watched(logp, logp_old, adv, mask):
@@ -90,7 +90,7 @@ def test_the_diagnostics_of_a_loss_are_columns(train):
         train("dpo", loss=lambda *args: (plain_dpo(*args), {"reward_margin": 1.0}))
 
 
-# Turned red by: a group with zero variance that is left out although its advantage is not 0.
+# Catches: a group with zero variance that is left out although its advantage is not 0.
 def test_an_advantage_of_ones_own_may_use_every_group(train):
     progress = train("grpo", advantage=lambda rewards: torch.ones_like(rewards), reward=lambda prompt, response: 0.5)
     assert progress["zero_variance"] == [1.0] * 3 and min(progress["grad_norm"]) > 0
@@ -100,7 +100,7 @@ def fails(*args):
     raise ZeroDivisionError("mine")
 
 
-# Turned red by: an error of torch's in place of a sentence; one that does not name the function.
+# Catches: an error of torch's in place of a sentence; one that does not name the function.
 @pytest.mark.parametrize(("method", "own", "words"), [
     ("grpo", {"loss": fails}, "the loss fails failed.*ZeroDivisionError: mine .*test_callables.py, line"),
     ("grpo", {"advantage": fails}, "the advantage fails failed"), ("dpo", {"loss": fails}, "the loss fails failed"),
@@ -127,7 +127,7 @@ def own_loss(function):
     return callables.own_loss(function, LOGP.shape, LOGP, LOGP.detach(), torch.ones(8, 1), MASK, counted=MASK)
 
 
-# Turned red by: a diagnostic that replaces a column of the run or is averaged with it; a name that is no column's.
+# Catches: a diagnostic that replaces a column of the run or is averaged with it; a name that is no column's.
 @pytest.mark.parametrize("key", [*sorted(TAKEN), "", "a,b", "x\ny", 5])
 def test_a_diagnostic_has_a_name_of_its_own(key):
     words = f"{key}, which is a column of the run; choose another" if key in TAKEN else ".*choose a name of letters"
@@ -135,21 +135,21 @@ def test_a_diagnostic_has_a_name_of_its_own(key):
         own_loss(lambda logp, *_: (-logp, {key: 123.0}))
 
 
-# Turned red by: a column of the run that a diagnostic may still have; one that a loss of ours has, refused.
+# Catches: a column of the run that a diagnostic may still have; one that a loss of ours has, refused.
 def test_the_columns_of_a_run_are_taken(train):
     columns = {*train("grpo", loss=lambda *args: (clip(*args)[0], {"self": 1.0, "n": np.float32(2)})), "tokens"}
     assert {"self", "n"} == {name for name in columns - TAKEN if name not in BY_LOSS}
     assert {*METRICS} - TAKEN == BY_LOSS
 
 
-# Turned red by: a value of a diagnostic that fails in torch.
+# Catches: a value of a diagnostic that fails in torch.
 @pytest.mark.parametrize("value", ["much", None, torch.ones(2), torch.ones((), dtype=torch.complex64)])
 def test_a_diagnostic_is_a_number(value):
     with pytest.raises(UserError, match="as its diagnostic mine; return a number or a tensor of one number"):
         own_loss(lambda logp, *_: (-logp, {"mine": value}))
 
 
-# Turned red by: a traceback of torch's for a loss without a gradient or of whole or complex numbers; the advice to
+# Catches: a traceback of torch's for a loss without a gradient or of whole or complex numbers; the advice to
 # change --lr for a NaN that the user's loss has made; a NaN outside of the mask that is refused.
 @pytest.mark.parametrize(("function", "words"), [
     (lambda logp, *_: (-logp).detach(), "the loss lambda must return a differentiable real tensor, .* without a grad"),
@@ -163,13 +163,13 @@ def test_a_loss_must_be_learnable(function, words):
     assert own_loss(lambda logp, old, adv, mask: logp / mask)[0].isinf()[:, 2].all()
 
 
-# Turned red by: a NaN of the policy's own that is laid at the user's door.
+# Catches: a NaN of the policy's own that is laid at the user's door.
 def test_a_policy_that_diverged_is_not_the_losses_fault():
     lost = torch.full((8, 3), torch.nan, requires_grad=True)
     assert callables.own_loss(lambda logp: -logp, lost.shape, lost, counted=MASK)[0].isnan().all()
 
 
-# Turned red by: an average or an advantage that only torch finds out about.
+# Catches: an average or an advantage that only torch finds out about.
 def test_an_average_must_be_learnable_and_an_advantage_real():
     with pytest.raises(UserError, match="the average lambda must return a differentiable real tensor"):
         callables.own_average(lambda loss, mask: loss.detach().sum(), LOGP, MASK, 1.0)
@@ -180,7 +180,7 @@ def test_an_average_must_be_learnable_and_an_advantage_real():
     assert callables.own_advantage(lambda rewards: rewards > 0, torch.ones(2, 2)).dtype == torch.float32
 
 
-# Turned red by: a function of the user's that writes into the batch.
+# Catches: a function of the user's that writes into the batch.
 def test_what_a_function_is_given_is_its_own():
     def scribble(*args):
         for x in args:
@@ -194,7 +194,7 @@ def test_what_a_function_is_given_is_its_own():
     assert rewards.all() and mask.equal(MASK) and logp.all()
 
 
-# Turned red by: a run with the user's functions that cannot be resumed; a command line
+# Catches: a run with the user's functions that cannot be resumed; a command line
 # that fails where only Python has the function; diagnostics, or their columns, that the checkpoint lacks.
 @pytest.mark.parametrize("rows", [3, 2])
 def test_a_run_with_functions_of_ones_own_is_resumed(rows, beginner, cli, curve, monkeypatch, tmp_path):
@@ -229,14 +229,14 @@ def test_a_run_with_functions_of_ones_own_is_resumed(rows, beginner, cli, curve,
     assert "advantage" in curve(first.directory)[0]
 
 
-# Turned red by: `spinup resume` and `spinup eval`, which cannot make the user's function again.
+# Catches: `spinup resume` and `spinup eval`, which cannot make the user's function again.
 def test_a_run_with_a_function_recommends_no_command_that_needs_it(train, capsys):
     train("grpo", quiet=False, total_steps=1)
     out = capsys.readouterr().out
     assert "  spinup plot " in out and "spinup resume" not in out and "spinup eval" not in out
 
 
-# Turned red by: a name that is not checked, or a function of the user's that is refused.
+# Catches: a name that is not checked, or a function of the user's that is refused.
 def test_names_are_checked():
     with pytest.raises(UserError, match="--loss must be one of clip, .*, not 'clp'. Did you mean 'clip'"):
         grpo.Config(loss="clp")
@@ -247,7 +247,7 @@ def test_names_are_checked():
     assert grpo.Config(loss=clip).loss is clip and dpo.Config(loss=plain_dpo).loss is plain_dpo
 
 
-# Turned red by: an older flag, argument or run folder that is no longer read; a rename that is not told.
+# Catches: an older flag, argument or run folder that is no longer read; a rename that is not told.
 def test_scale_is_the_older_name_of_advantage(capsys):
     algorithm = find("llm grpo")
     assert configure(algorithm, {"scale": "none"}, preset="none")[0].advantage == "mean"
@@ -261,14 +261,14 @@ def test_scale_is_the_older_name_of_advantage(capsys):
     assert config_from_json(algorithm, {"scale": "group"}).advantage == "group"
 
 
-# Turned red by: a name that a table lacks, or that has no line in the settings.
+# Catches: a name that a table lacks, or that has no line in the settings.
 def test_every_name_is_in_its_table():
     hints = grpo.Config.__annotations__
     for name, table in (("advantage", grpo.ADVANTAGES), ("loss", grpo.LOSSES)):
         assert hints[name].__args__[0].__args__ == tuple(table)
 
 
-# Turned red by: an AttributeError at a path, which `log_dir` takes too.
+# Catches: an AttributeError at a path, which `log_dir` takes too.
 def test_a_model_may_be_a_path(beginner, tmp_path):
     given = {**TINY, "total_steps": 1, "prompts": 2, "samples": 2}
     run = llm.grpo("reverse:length=2,symbols=10", model=Path(beginner), log_dir=tmp_path, **given)

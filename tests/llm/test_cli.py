@@ -187,7 +187,7 @@ def check_refused(done, words: str) -> None:
     assert words in done.err
 
 
-# Turned red by: a check that comes after the folder of the run is made; an error of torch's in place of a sentence.
+# Catches: a check that comes after the folder of the run is made; an error of torch's in place of a sentence.
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, files, tree, beginner, monkeypatch,
                                                                   recwarn):
@@ -198,7 +198,7 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, fil
     assert tree() == before and not [w for w in recwarn if issubclass(w.category, UserWarning)]
 
 
-# What a reward says of a response is known only when there is one. Turned red by: the response shown as the prompt.
+# What a reward says of a response is known only when there is one. Catches: the response shown as the prompt.
 @pytest.mark.parametrize(("name", "words"), [
     ("fails", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': KeyError: '[a-j>]*' "
               r"\(.*score.py, line 9\)"),
@@ -220,7 +220,7 @@ def limits_of(hint: Any) -> list[Range] | None:
     return [] if hint in (int, float) else None
 
 
-# Turned red by: a field without a comment, or with its name for one; a number without a range, or not held to it; a
+# Catches: a field without a comment, or with its name for one; a number without a range, or not held to it; a
 # range that holds its open end.
 @pytest.mark.parametrize("path", FAMILIES)
 def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
@@ -241,7 +241,7 @@ def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
     assert tree() == []
 
 
-# Turned red by: tasks left out.
+# Catches: tasks left out.
 def test_help_names_every_method_task_and_picture(cli):
     helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
     assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
@@ -250,7 +250,7 @@ def test_help_names_every_method_task_and_picture(cli):
     assert "spinup llm METHOD" in cli("--help").out
 
 
-# Turned red by: the defaults of the file in place of the method's.
+# Catches: the defaults of the file in place of the method's.
 @pytest.mark.parametrize("method", METHODS)
 def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
     done = cli("llm", method, "--help")
@@ -269,14 +269,14 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
     assert tree() == []
 
 
-# Turned red by: a usage without `llm`.
+# Catches: a usage without `llm`.
 @pytest.mark.parametrize("command", ["chat", "eval", "export", "picture", "diagnose"])
 def test_the_other_commands_explain_themselves(command, cli):
     done = cli("llm", command, "--help")
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {command}") and done.err == ""
 
 
-# Turned red by: a title for each method of a file.
+# Catches: a title for each method of a file.
 def test_algos_lists_every_method_once(cli):
     titles = [line for line in cli("algos").out.splitlines() if line.startswith("llm ")]
     listed = [name for title in titles for name in title[4:].split("  ")[0].split(" | ")]
@@ -285,7 +285,7 @@ def test_algos_lists_every_method_once(cli):
 
 # Settings.
 
-# Turned red by: the file's over the flags'; what the method means left out.
+# Catches: the file's over the flags'; what the method means left out.
 def test_settings_count_in_their_order(cli, files, beginner, tmp_path):
     (tmp_path / "mine.toml").write_text("lr = 2e-3\nminibatches = 3\n")
     assert cli("llm", "dapo", *WORDS, "--preset", "auto", "--model", beginner, "--config", "mine.toml", "--lr", 1e-3,
@@ -295,7 +295,7 @@ def test_settings_count_in_their_order(cli, files, beginner, tmp_path):
     assert config["reward"] == "" and config["task"] == "reverse:length=2,symbols=10"
 
 
-# Turned red by: the preset of the task before that of task and method.
+# Catches: the preset of the task before that of task and method.
 def test_the_first_line_names_the_preset(cli, beginner):
     words = [w for w in WORDS[:-3] if w not in ("--preset", "none", "--quiet")]
     words += ["--total-steps", 1, "--model", beginner]
@@ -306,7 +306,7 @@ def test_the_first_line_names_the_preset(cli, beginner):
     assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none; the defaults apply\n")
 
 
-# Without a name each run takes a fresh number, and a named one that exists is refused. Turned red by: no such refusal.
+# Without a name each run takes a fresh number, and a named one that exists is refused. Catches: no such refusal.
 def test_the_names_of_runs(cli, beginner, tree):
     for number in (1, 2):
         assert cli("llm", "rloo", *WORDS, "--model", beginner).code == 0
@@ -327,7 +327,7 @@ def run(cli, files, beginner) -> str:
     return str(RUN)
 
 
-# Turned red by: prompts that may have been trained on; the reward in place of the advantage.
+# Catches: prompts that may have been trained on; the reward in place of the advantage.
 def test_watch_shows_what_a_policy_writes(run, cli):
     shown = cli("watch", run, "--episodes", 3).out.splitlines()
     assert len(shown) == 3 * 9
@@ -340,7 +340,7 @@ def test_watch_shows_what_a_policy_writes(run, cli):
     assert cli("watch", run, "--episodes", 3, "--seed", 1).out.splitlines() != shown
 
 
-# There are nine held-out prompts. Turned red by: one that counts twice; `>` for `>=`; the task's own verifier in place
+# There are nine held-out prompts. Catches: one that counts twice; `>` for `>=`; the task's own verifier in place
 # of the run's reward; a mean of 8 for the best of 8.
 def test_eval_counts_what_is_solved(run, cli, beginner):
     found = json.loads(cli("eval", run, "--json", "--episodes", 20).out)
@@ -357,7 +357,7 @@ def test_eval_counts_what_is_solved(run, cli, beginner):
     assert json.loads(cli("eval", beginner, "--json", "--episodes", 1).out)["reward"] < 0.5  # by the task's verifier
 
 
-# Turned red by: the run's own task or its longest response in place of the given one; the reward left out; prompts that
+# Catches: the run's own task or its longest response in place of the given one; the reward left out; prompts that
 # come twice because a file has few.
 def test_eval_takes_another_task(cli, beginner, files):
     half = json.loads(cli("llm", "eval", beginner, *REVERSE, "--reward", "score.py:half", "--json").out)
@@ -370,7 +370,7 @@ def test_eval_takes_another_task(cli, beginner, files):
     assert said.code == 0 and "on four: " in said.out and "of held-out problems solved" in said.out
 
 
-# Turned red by: an accuracy of 1.07.
+# Catches: an accuracy of 1.07.
 def test_the_interval_of_an_accuracy_ends_where_shares_do():
     found, words = of_pairs(np.array([True, True, False]))
     assert found["interval"] == (0, 1) and "95 % interval 0.000 to 1.000" in words
@@ -378,13 +378,13 @@ def test_the_interval_of_an_accuracy_ends_where_shares_do():
     assert 0 < found["interval"][0] < found["interval"][1] == 1 and "to 1.000)" in words
 
 
-# Turned red by: wrong responses that count; equal texts of two problems that count once; a sum over problems.
+# Catches: wrong responses that count; equal texts of two problems that count once; a sum over problems.
 def test_different_right_responses_are_counted_per_problem():
     found, words = of_accuracy(torch.tensor([[1.0, 0, 1], [1, 1, 1]]), torch.ones(2), ["a", "b", "a", "a", "c", "d"])
     assert found["distinct_right"] == 2.0 and words.endswith("; 2.00 different right responses to a problem")
 
 
-# Turned red by: `input` printing its prompt into a pipe; an empty line that is answered; no `--max-tokens`.
+# Catches: `input` printing its prompt into a pipe; an empty line that is answered; no `--max-tokens`.
 def test_chat_answers_a_pipe(run, cli, monkeypatch):
     policy, prompts = llm.load(run), ["ab>", "cd>", "j>"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([*prompts, "", "ef>"])))
@@ -406,7 +406,7 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
     check_refused(cli("llm", "chat", run), "standard input has no prompt; run `spinup llm chat` in a terminal")
 
 
-# Turned red by: environment steps on the axis.
+# Catches: environment steps on the axis.
 @pytest.mark.long
 def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path):
     done = cli("plot", run, "--out", "x.png")
@@ -420,7 +420,7 @@ def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path
     check_refused(cli("plot", run, "--value", "kl_to_inital"), "Did you mean 'kl_to_initial'?")
 
 
-# Turned red by: former names of columns, in a run or on the command line, that are no longer read.
+# Catches: former names of columns, in a run or on the command line, that are no longer read.
 def test_former_names_of_columns_are_read(run, cli, tmp_path):
     older = shutil.copytree(run, tmp_path / "other" / "older")
     rows = (older / "progress.csv").read_text()
@@ -456,7 +456,7 @@ def watched(out: str) -> list[tuple[str, float, float, str]]:
     return found
 
 
-# Turned red by: the learned reward in place of the true one, or the other way round.
+# Catches: the learned reward in place of the true one, or the other way round.
 @pytest.mark.long
 def test_watch_shows_the_true_reward_beside_the_learned_one(learned, cli):
     judge, taste = llm.load(learned["judge"]), Taste()
@@ -467,7 +467,7 @@ def test_watch_shows_the_true_reward_beside_the_learned_one(learned, cli):
         assert true == pytest.approx(taste.reward(Problem(prompt), text), abs=0.006)
 
 
-# What `watch` prints of as many problems is what `eval` counts. Turned red by: an interval over responses in place of
+# What `watch` prints of as many problems is what `eval` counts. Catches: an interval over responses in place of
 # problems; the deviation of means of problems; the rewards of the likeliest answers among those of the drawn.
 def test_eval_tells_the_true_reward_beside_the_learned_one(learned, cli):
     shown = watched(cli("watch", learned["ppo"], "--episodes", 5).out)
@@ -486,7 +486,7 @@ def test_eval_tells_the_true_reward_beside_the_learned_one(learned, cli):
     assert said and float(said[2]) == pytest.approx(greedy, abs=6e-4)
 
 
-# Turned red by: a learned reward where it is the task's own; accuracy, which a graded task does not have.
+# Catches: a learned reward where it is the task's own; accuracy, which a graded task does not have.
 def test_eval_of_a_graded_task_tells_its_reward(learned, cli, files, beginner):
     found = json.loads(cli("eval", learned["sft"], "--json").out)
     assert set(found) == {"directory", "task", "problems", "reward", "reward_interval", "reward_std", "reward_greedy"}
@@ -500,7 +500,7 @@ def test_eval_of_a_graded_task_tells_its_reward(learned, cli, files, beginner):
     assert half["reward_interval"][0] < half["reward"] < half["reward_interval"][1]
 
 
-# Turned red by: pairs whose other response is the better one, or that may have been learned from; a verdict that does
+# Catches: pairs whose other response is the better one, or that may have been learned from; a verdict that does
 # not look at what the model says.
 @pytest.mark.long
 def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
@@ -528,7 +528,7 @@ def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
     assert cli("watch", learned["judge"], "--episodes", 40, "--seed", 1).out.splitlines() != shown
 
 
-# Turned red by: a check that comes after imitation, or in one of the ways to begin alone.
+# Catches: a check that comes after imitation, or in one of the ways to begin alone.
 @pytest.mark.parametrize("typed", ["ppo", "ppo --model {sft}", "sft"])
 def test_a_reward_model_must_read_what_the_task_writes(typed, learned, cli, tree):
     method, *words = typed.format(**learned).split()
@@ -544,7 +544,7 @@ def test_a_reward_model_must_read_what_the_task_writes(typed, learned, cli, tree
     assert tree() == before
 
 
-# Turned red by: a traceback where the start has moved, or where nothing can be said.
+# Catches: a traceback where the start has moved, or where nothing can be said.
 def test_what_a_reward_model_cannot_do_is_said(learned, cli, tmp_path):
     check_refused(cli("llm", "chat", learned["judge"]), "holds a reward model, which does not generate text; "
                                                         f"type `spinup watch {learned['judge']}` to see its rewards")
@@ -555,7 +555,7 @@ def test_what_a_reward_model_cannot_do_is_said(learned, cli, tmp_path):
         check_refused(cli(command, "alone"), "alone starts from runs/gone, which does not exist; restore it, or type")
 
 
-# The task says of a response only whether it is the chosen one. Turned red by: the accuracy on that; log-probabilities
+# The task says of a response only whether it is the chosen one. Catches: the accuracy on that; log-probabilities
 # without those under the start; pairs that were learned from.
 def test_eval_of_a_policy_that_learned_from_given_pairs_ranks_held_out_ones(cli, beginner):
     pairs = [{"prompt": f"{a}{b}>", "chosen": b + a, "rejected": a} for a in "abcdefghij" for b in "abcdefghij"]
@@ -569,7 +569,7 @@ def test_eval_of_a_policy_that_learned_from_given_pairs_ranks_held_out_ones(cli,
     assert few["pairs"] == 5
 
 
-# Turned red by: `measure` left out of config.json; a learned reward on the axis of a true one.
+# Catches: `measure` left out of config.json; a learned reward on the axis of a true one.
 @pytest.mark.long
 def test_plot_names_the_measure_of_each_run(learned, cli):
     out = cli("plot", *learned.values(), "--group", "run", "--out", "x.png").out
@@ -580,7 +580,7 @@ def test_plot_names_the_measure_of_each_run(learned, cli):
     assert rows[names["ppo"]] == ["taste", "1", "2", "learned held-out reward"]
 
 
-# Turned red by: "llm dr_grpo" handed to the command line as one word.
+# Catches: "llm dr_grpo" handed to the command line as one word.
 @pytest.mark.long
 def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path):
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
@@ -599,7 +599,7 @@ def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path)
     assert re.search(r"^g +reverse\S* +2 +1 +held-out accuracy ", cli("plot", "runs", "--out", "g.png").out, re.M)
 
 
-# Turned red by: "llm dr_grpo" handed to the command line as one word; a study that reads returns of environments.
+# Catches: "llm dr_grpo" handed to the command line as one word; a study that reads returns of environments.
 @pytest.mark.long
 def test_a_study_tunes_a_method(cli, files, beginner, tmp_path):
     done = cli("tune", "llm", "dr_grpo", "--trials", 2, "--lr", "1e-4:1e-3", "--exp-name", "t", "--model", beginner,
@@ -613,7 +613,7 @@ def test_a_study_tunes_a_method(cli, files, beginner, tmp_path):
     assert f"held-out accuracy {best:.4g} with seeds 100" in (tmp_path / "runs/t/best.toml").read_text()
 
 
-# Turned red by: a checkpoint of another method that is loaded.
+# Catches: a checkpoint of another method that is loaded.
 def test_resume_goes_on(run, cli, curve, tmp_path):
     whole = curve(tmp_path / RUN)
     assert "is finished: 2 steps; `spinup watch runs/x/x_s1` shows it\n" in cli("resume", run).out
@@ -630,7 +630,7 @@ def test_resume_goes_on(run, cli, curve, tmp_path):
         check_refused(cli(*command, run), "checkpoint.pt is damaged or not a checkpoint")
 
 
-# Turned red by: a tokenizer that is left behind.
+# Catches: a tokenizer that is left behind.
 def test_an_exported_policy_answers_as_before(run, cli, tree):
     assert cli("llm", "export", run, "out").out == "out\n"
     prompts = [f"{a}{b}>" for a in "abcdefghij" for b in "abcdefghij"]

@@ -68,7 +68,7 @@ def length(prompt, response):
     return float(len(response))
 
 
-# Turned red by: a policy that reads the last turn of a conversation only, or a system turn twice.
+# Catches: a policy that reads the last turn of a conversation only, or a system turn twice.
 @pytest.mark.long
 def test_the_policy_reads_the_conversation(folder):
     start = load_model(folder)
@@ -82,7 +82,7 @@ def test_the_policy_reads_the_conversation(folder):
     assert read(tokenizer, tokenizer.prompt("hi")).startswith(START.format("y") + "hi")
 
 
-# Turned red by: an empty system prompt taken for none; text where the template expects a truth value.
+# Catches: an empty system prompt taken for none; text where the template expects a truth value.
 def test_system_prompt_and_template_arguments(folder):
     tokenizer = HFTokenizer(folder, "", {"enable_thinking": False})
     assert read(tokenizer, tokenizer.prompt("hi")) == START.format("") + (
@@ -101,7 +101,7 @@ def test_system_prompt_and_template_arguments(folder):
         llm.grpo("reverse", template="a=1", **TINY)
 
 
-# Turned red by: a template that raises its own error in the middle of a run.
+# Catches: a template that raises its own error in the middle of a run.
 def test_a_template_may_refuse_a_conversation(tmp_path):
     template = ("{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
                 "{% for m in messages %}{{ m.content }}{% endfor %}")
@@ -110,7 +110,7 @@ def test_a_template_may_refuse_a_conversation(tmp_path):
         tokenizer.prompt("hi")
 
 
-# Turned red by: settings of the tokenizer that are lost in a run's folder, at a resume, in a reward model, or in a run
+# Catches: settings of the tokenizer that are lost in a run's folder, at a resume, in a reward model, or in a run
 # that starts from this run; an empty --system refused.
 @pytest.mark.long
 def test_a_run_keeps_its_system_prompt(folder, tmp_path, capsys, monkeypatch):
@@ -140,7 +140,7 @@ def test_a_run_keeps_its_system_prompt(folder, tmp_path, capsys, monkeypatch):
     assert cli(["watch", "runs/a/a_s1"]) == 0 and "assistant: b\nuser: c" in capsys.readouterr().out
 
 
-# Turned red by: prompts with the date of the day on which a run is resumed.
+# Catches: prompts with the date of the day on which a run is resumed.
 def test_a_resumed_run_keeps_the_date_of_its_start(tmp_path, monkeypatch):
     dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
     folder, days = write(tmp_path / "model", dated + "{{ date_string }}" + TEMPLATE), iter(["01 Jan", "02 Jan"])
@@ -157,7 +157,7 @@ LONG = [{"role": "system", "content": "x"}, *TALK, {"role": "assistant", "conten
         {"role": "user", "content": "e"}, {"role": "assistant", "content": "f"}]
 
 
-# Turned red by: user turns that are imitated, end tokens that are not; ids other than those of the chat template.
+# Catches: user turns that are imitated, end tokens that are not; ids other than those of the chat template.
 @pytest.mark.parametrize("talk", [LONG, LONG[1:5], LONG[1:]])
 def test_all_turns_of_the_assistant_are_imitated(talk, folder):
     start = load_model(folder)
@@ -181,7 +181,7 @@ def test_all_turns_of_the_assistant_are_imitated(talk, folder):
     assert short.ids[0].tolist() == ids[n:n + 4] and read(start.tokenizer, short.ids[0]).startswith("b<|im_end|>")
 
 
-# Turned red by: a template such as Qwen3's, which removes earlier thoughts, whose ids are put together all the same; a
+# Catches: a template such as Qwen3's, which removes earlier thoughts, whose ids are put together all the same; a
 # completion beside which earlier turns are imitated.
 def test_which_turns_are_imitated(tmp_path):
     template = "{% for m in messages %}{% if loop.last %}!{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
@@ -195,7 +195,7 @@ def test_which_turns_are_imitated(tmp_path):
     assert found == [LONG, None]
 
 
-# Turned red by: a run that reads or learns only a part of a conversation.
+# Catches: a run that reads or learns only a part of a conversation.
 @pytest.mark.long
 def test_sft_learns_a_conversation(folder, tmp_path):
     rows = [{"messages": [{"role": "user", "content": f"{i}"}, *LONG[2:]]} for i in range(6)]

@@ -28,7 +28,7 @@ def ids(rows: int, length: int) -> torch.Tensor:
     return torch.randint(1, 12, (rows, length), generator=torch.Generator().manual_seed(rows))
 
 
-# Turned red by: heads of another key; a mask that is not that of its row; keys repeated in the other order.
+# Catches: heads of another key; a mask that is not that of its row; keys repeated in the other order.
 @pytest.mark.parametrize("T", [1, 5])
 def test_attention_with_a_mask_is_that_of_repeated_keys(T):
     q, k, v = (torch.randn(3, h, n, 8, requires_grad=True) for h, n in ((6, T), (2, 9), (2, 9)))
@@ -40,7 +40,7 @@ def test_attention_with_a_mask_is_that_of_repeated_keys(T):
     torch.testing.assert_close(*gradients)
 
 
-# Turned red by: logits split by rows alone, so that one long response has them all; entropies of other tokens; a
+# Catches: logits split by rows alone, so that one long response has them all; entropies of other tokens; a
 # divergence whose reference gets a gradient.
 def test_logits_of_one_long_response_are_split(model, monkeypatch):
     prompts, of, said = Prompts.of([[1, 2], [3]]), torch.tensor([0, 1]), ids(2, 40)
@@ -61,7 +61,7 @@ def test_logits_of_one_long_response_are_split(model, monkeypatch):
     assert max(sizes) <= 10 and all(p.grad is None for p in reference.parameters())
 
 
-# Turned red by: a graph for each length of prompt and response; a cache beyond the context, whose last position has no
+# Catches: a graph for each length of prompt and response; a cache beyond the context, whose last position has no
 # rotation; a graph that is recorded anew after the weights have changed in place.
 def test_few_steps_are_recorded(model, recorded):
     sampler, generator = Sampler(model, end=-1), torch.Generator().manual_seed(1)
@@ -76,7 +76,7 @@ def test_few_steps_are_recorded(model, recorded):
     assert recorded == [64, 200]
 
 
-# Turned red by: a stream or a graph of the current device, where the model is on another; a pool for each graph.
+# Catches: a stream or a graph of the current device, where the model is on another; a pool for each graph.
 def test_a_step_is_recorded_on_the_device_of_its_model(monkeypatch):
     current, pools, streams = [torch.device("cuda", 0)], [], []
 
@@ -119,7 +119,7 @@ def test_a_step_is_recorded_on_the_device_of_its_model(monkeypatch):
     assert streams == [pool[1]] * 2                           # of this GPU; torch's own would be of the first
 
 
-# Turned red by: tokens, rows and their states read one after the other.
+# Catches: tokens, rows and their states read one after the other.
 def test_tools_wait_for_the_gpu_once_a_token(monkeypatch):
     insert, waits, tolist = Insertions(lambda tokens: [7] if tokens[-1] == 3 else None, 3), [], torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda x: waits.append(1) or tolist(x))
@@ -131,7 +131,7 @@ def test_tools_wait_for_the_gpu_once_a_token(monkeypatch):
     assert torch.equal(second, torch.tensor([7, 5, 5])) and torch.equal(then, torch.tensor([False, True, False]))
 
 
-# Turned red by: a reward model that stays where it was loaded; a number of responses that a run does not set.
+# Catches: a reward model that stays where it was loaded; a number of responses that a run does not set.
 def test_a_reward_model_works_on_the_device_of_the_run(model):
     judge = RewardModel(ScalarModel(model), None)
     before = judge.at_once
@@ -141,7 +141,7 @@ def test_a_reward_model_works_on_the_device_of_the_run(model):
     assert judge.at_once == 4
 
 
-# Turned red by: a policy that commands load on the CPU whatever is typed; --device that is not checked.
+# Catches: a policy that commands load on the CPU whatever is typed; --device that is not checked.
 @pytest.mark.parametrize("words", ["eval {}", "watch {}", "llm eval {} --task reverse:length=2,symbols=10",
                                    "llm chat {}"])
 def test_commands_load_on_the_device_that_is_asked_for(words, beginner, cli, monkeypatch):
@@ -165,7 +165,7 @@ def test_agents_are_loaded_on_the_device_that_is_asked_for(cli, tmp_path, monkey
     assert asked == [("cuda", False)]
 
 
-# Turned red by: generators of all GPUs, which a machine with fewer cannot restore.
+# Catches: generators of all GPUs, which a machine with fewer cannot restore.
 def test_a_checkpoint_holds_the_generator_of_its_own_gpu(tmp_path, monkeypatch):
     asked, save, cuda = [], Run.save, torch.device("cuda", 1)
 
@@ -181,7 +181,7 @@ def test_a_checkpoint_holds_the_generator_of_its_own_gpu(tmp_path, monkeypatch):
     assert asked and asked == [cuda, (cuda, [0, 1, 2, 3])] * (len(asked) // 2)
 
 
-# Turned red by: two answers at a time on a machine with sixteen cores.
+# Catches: two answers at a time on a machine with sixteen cores.
 def test_the_sandbox_uses_all_cores(monkeypatch):
     pools = []
     monkeypatch.setattr(sandbox, "cores", lambda: 16)

@@ -66,12 +66,12 @@ def changed(**fields):
     return {"choices": [{k: v for k, v in first.items() if v is not None}, GOOD["choices"][1]]}
 
 
-# Turned red by: the order of the list taken for that of the responses.
+# Catches: the order of the list taken for that of the responses.
 def test_an_answer_is_read_in_the_order_of_its_indices():
     assert choices(GOOD, 2, 3, 10, {9}) == [([1, 2, 3], [-1.0, -2.0, -9999.0]), ([3, 9], [-1.5, 0])]
 
 
-# Turned red by: any of these checks left out.
+# Catches: any of these checks left out.
 @pytest.mark.parametrize("answer", [
     None, [], "text", {}, {"choices": None}, {"choices": [1, 2]}, {"choices": GOOD["choices"][:1]},
     {"choices": [*GOOD["choices"], GOOD["choices"][0]]}, changed(index=0), changed(index="1"), changed(index=None),
@@ -95,7 +95,7 @@ def test_the_models_of_a_server():
             models(answer)
 
 
-# Turned red by: log-probabilities of other tokens; prompts with the same random numbers; a temperature not sent.
+# Catches: log-probabilities of other tokens; prompts with the same random numbers; a temperature not sent.
 def test_a_server_samples_what_the_learner_scores(server, beginner):
     start = load_model(beginner)
     drawn = Server(server.address, start.model, start.tokenizer, 20)
@@ -112,7 +112,7 @@ def test_a_server_samples_what_the_learner_scores(server, beginner):
     assert all(body["stop_token_ids"] == sorted(start.tokenizer.ends) and body["ignore_eos"] for body in sent)
 
 
-# Turned red by: weights that are not truncated; NaN of padding; the inverse ratio.
+# Catches: weights that are not truncated; NaN of padding; the inverse ratio.
 def test_importance_weights():
     logp = torch.tensor([[0.5, 0.25, 0.8, math.nan]]).log()
     r = Responses(torch.zeros(1, 4), logp, torch.tensor([[1.0, 1, 1, 0]]), *[torch.zeros(1)] * 3)
@@ -126,7 +126,7 @@ def test_importance_weights():
     assert kept.drawn.shape == (2, 1)
 
 
-# Turned red by: weights that a method leaves out of its loss; the initial weights at the server after an update; a
+# Catches: weights that a method leaves out of its loss; the initial weights at the server after an update; a
 # column of runs that need none; a second batch of the same weights taken for an older one.
 @pytest.mark.long(*(f"{method}-draw{i}" for method in METHODS for i in (1, 2)))
 @pytest.mark.parametrize("draw", DRAWS)
@@ -147,7 +147,7 @@ def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
     assert not torch.allclose(weights_of(result.policy.model), start, atol=1e-3)
 
 
-# Turned red by: weights from log-probabilities before the temperature, which is vLLM's default.
+# Catches: weights from log-probabilities before the temperature, which is vLLM's default.
 def test_log_probabilities_before_the_temperature_are_refused(settings, server):
     llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
     server.raw = True
@@ -155,7 +155,7 @@ def test_log_probabilities_before_the_temperature_are_refused(settings, server):
         llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
 
 
-# Turned red by: a verdict from one response that tells nothing, after which no other one is looked at.
+# Catches: a verdict from one response that tells nothing, after which no other one is looked at.
 def test_the_temperature_of_a_server_is_known_from_responses_that_depend_on_it(beginner, settings, server):
     start = load_model(beginner)
     prompts, of = Prompts.of([start.tokenizer.encode("ab>")] * 2), torch.arange(2)
@@ -169,7 +169,7 @@ def test_the_temperature_of_a_server_is_known_from_responses_that_depend_on_it(b
         assert ahead.check_temperature(model, prompts, found, 0.5, "here") is told
 
 
-# Turned red by: adapters that are added to the weights of the second process, where bf16 rounds them away.
+# Catches: adapters that are added to the weights of the second process, where bf16 rounds them away.
 def test_the_second_process_has_the_adapters_themselves(beginner, monkeypatch):
     monkeypatch.setattr(ahead, "ProcessPoolExecutor", lambda *_: None)
     model = adapt(load_model(beginner).model.bfloat16(), 2, 2.0)
@@ -182,7 +182,7 @@ def test_the_second_process_has_the_adapters_themselves(beginner, monkeypatch):
     assert process.copy.blocks[0].qkv.lora_b[0].data_ptr() != model.blocks[0].qkv.lora_b[0].data_ptr()
 
 
-# Turned red by: a server that gets the frozen weights without the adapters.
+# Catches: a server that gets the frozen weights without the adapters.
 @pytest.mark.long("draw2")
 @pytest.mark.parametrize("draw", DRAWS)
 def test_adapters_are_merged_for_an_engine(draw, settings, fork_workers):
@@ -195,7 +195,7 @@ def test_other_runs_have_no_such_column(settings):
     assert "off_policy" not in llm.grpo(**settings(total_steps=1)).progress
 
 
-# Turned red by: weights after the update before, or other problems than the responses answer.
+# Catches: weights after the update before, or other problems than the responses answer.
 def test_a_lag_is_one_update(settings, fork_workers, monkeypatch):
     seen, real = [], ahead.sample
 
@@ -219,7 +219,7 @@ def test_a_lag_is_one_update(settings, fork_workers, monkeypatch):
         torch.testing.assert_close(logp * r.mask, r.logp, atol=1e-4, rtol=0)
 
 
-# Turned red by: a batch in flight that a checkpoint does not hold, or that depends on more than the seed.
+# Catches: a batch in flight that a checkpoint does not hold, or that depends on more than the seed.
 @pytest.mark.long("ppo", "dapo")
 @pytest.mark.parametrize("method", ["grpo", "dapo", "ppo"])
 def test_a_lagged_run_resumes_as_if_it_had_not_stopped(method, settings, fork_workers, curve, tmp_path):
@@ -263,7 +263,7 @@ FAULTS = {                                                                # addr
     "reload refused": ("/collective_rpc", 404, b"gone", "answered 404 .gone., so it did not reload the weights in ")}
 
 
-# Turned red by: a fault that is not caught, or raised without a checkpoint; a checkpoint amid an update.
+# Catches: a fault that is not caught, or raised without a checkpoint; a checkpoint amid an update.
 @pytest.mark.long("cut-0", "too few-0", "refused-0", "reload refused-0")
 @pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
@@ -286,7 +286,7 @@ def test_a_server_that_fails_ends_the_run_saved(fault, lag, settings, server, mo
     assert steps == [1, 2, 3, 4, 5, 6, 7]
 
 
-# Turned red by: no second attempt.
+# Catches: no second attempt.
 @pytest.mark.parametrize("fault", ["down", "no JSON", "too few", "reload"])
 def test_a_fault_that_passes_does_not_end_the_run(fault, settings, server, monkeypatch):
     faults(monkeypatch, server, *FAULTS[fault][:3], times=2)
@@ -304,7 +304,7 @@ def test_a_late_or_dead_server(settings, server, monkeypatch):
         llm.grpo(**given)
 
 
-# Turned red by: a run that waits for ever for a process that was killed.
+# Catches: a run that waits for ever for a process that was killed.
 def test_a_process_that_is_killed(settings, fork_workers):
     def kill(row):
         for child in multiprocessing.active_children():
@@ -314,7 +314,7 @@ def test_a_process_that_is_killed(settings, fork_workers):
         llm.grpo(**settings(lag=1, on_row=kill, total_steps=20))
 
 
-# Turned red by: a timeout that applies to each piece of an answer: a server that sends a byte a second is never late.
+# Catches: a timeout that applies to each piece of an answer: a server that sends a byte a second is never late.
 def test_an_answer_that_takes_too_long_in_all_is_late():
     class Slow:
         def read1(self, most):
@@ -325,7 +325,7 @@ def test_an_answer_that_takes_too_long_in_all_is_late():
         received(Slow(), 0.1)
 
 
-# Turned red by: an estimate of memory without the second process.
+# Catches: an estimate of memory without the second process.
 def test_the_memory_of_the_second_process_is_counted(beginner):
     shape, size = load_model(beginner).model.shape, {"size": 4, "prompt": 3, "response": 3, "rows": 8}
     alone, server, two = (needed(shape, 1000, Config(**x), **size)["second process"]
@@ -335,7 +335,7 @@ def test_the_memory_of_the_second_process_is_counted(beginner):
     assert many["second process"] > few["second process"] and many["KV caches"] == few["KV caches"]
 
 
-# Turned red by: caches for all responses of an update, although an engine samples them.
+# Catches: caches for all responses of an update, although an engine samples them.
 @pytest.mark.parametrize("engine, rows", [("own", 32), ("http://a:1", 8)])
 def test_beside_an_engine_the_caches_are_those_of_evaluation(engine, rows, beginner, monkeypatch):
     asked = []
@@ -345,7 +345,7 @@ def test_beside_an_engine_the_caches_are_those_of_evaluation(engine, rows, begin
     assert set(asked) == {rows}
 
 
-# Turned red by: advice without the settings that the caches depend on.
+# Catches: advice without the settings that the caches depend on.
 def test_where_caches_are_too_large_the_advice_names_what_they_depend_on(beginner, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 1e9)
     model = load_model(beginner).model
@@ -353,7 +353,7 @@ def test_where_caches_are_too_large_the_advice_names_what_they_depend_on(beginne
         memory.fit(Config(prompts=65536, samples=100, quiet=True), model, 3, 3)
 
 
-# Turned red by: a forward pass only for log-probabilities that the gradient step computes too; another gradient.
+# Catches: a forward pass only for log-probabilities that the gradient step computes too; another gradient.
 def test_in_bf16_a_batch_of_one_step_is_not_scored_before(settings, monkeypatch):
     given = settings(lr=1e-5, warmup=0, dtype="bfloat16", total_steps=2)
     scored, real = [], learn.logp_under
@@ -365,7 +365,7 @@ def test_in_bf16_a_batch_of_one_step_is_not_scored_before(settings, monkeypatch)
     assert scored and fresh.progress["grad_norm"] == pytest.approx(again.progress["grad_norm"], rel=0.1)
 
 
-# Turned red by: a check that comes after the folder of the run.
+# Catches: a check that comes after the folder of the run.
 def test_what_cannot_work_is_refused_before_anything_is_created(settings, server, tmp_path, cli, monkeypatch):
     def refused(words, method="grpo", **given):
         with pytest.raises(UserError, match=words):
@@ -392,7 +392,7 @@ def test_what_cannot_work_is_refused_before_anything_is_created(settings, server
         assert done.code == 2 and re.search(rf"{method} has no flag --lag", done.err), done.err
 
 
-# Turned red by: reading beyond what an answer may have; a proxy of the environment; a redirection that is followed.
+# Catches: reading beyond what an answer may have; a proxy of the environment; a redirection that is followed.
 def test_a_server_is_asked_directly(server, beginner, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     start = load_model(beginner)
@@ -408,7 +408,7 @@ def test_a_server_is_asked_directly(server, beginner, monkeypatch):
     asked.close()
 
 
-# Turned red by: weights of tokens for GSPO's ratio of whole responses, or the other way round.
+# Catches: weights of tokens for GSPO's ratio of whole responses, or the other way round.
 @pytest.mark.parametrize("loss", ["clip", "sequence"])
 def test_weights_are_of_what_the_ratio_is_of(loss, settings, fork_workers, monkeypatch):
     widths = []

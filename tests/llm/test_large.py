@@ -66,7 +66,7 @@ def files(run: Path) -> set[str]:
     return {file.name for file in run.iterdir() if "safetensors" in file.name or "checkpoint" in file.name}
 
 
-# Turned red by: old files deleted before the new checkpoint.pt is there; new ones under the old names; temporary files
+# Catches: old files deleted before the new checkpoint.pt is there; new ones under the old names; temporary files
 # left behind; a moment or a weight that is not read back; a large model that trains otherwise than a small one.
 @pytest.mark.long("rename 1 of checkpoint.pt", "rename 2 of checkpoint.pt", "rename 1 of optimizer-8.safetensors",
                   "rename 1 of model-8.safetensors", "deletion")
@@ -93,7 +93,7 @@ def test_killed_while_writing_the_curve_is_that_of_a_small_model(moment, beginne
                for part in other for name, x in other[part].items())
 
 
-# Turned red by: files that are written before the room is measured, or left where it was too small; the old checkpoint
+# Catches: files that are written before the room is measured, or left where it was too small; the old checkpoint
 # deleted to make room.
 @pytest.mark.parametrize("known", [True, False])
 def test_on_a_full_disk_the_last_checkpoint_stays(known, beginner, large, cli, curve, monkeypatch, tmp_path):
@@ -121,7 +121,7 @@ def test_on_a_full_disk_the_last_checkpoint_stays(known, beginner, large, cli, c
     assert curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1") and files(tmp_path / RUN) == KEPT
 
 
-# Turned red by: a checkpoint of an earlier version, in one file, that is not read any more.
+# Catches: a checkpoint of an earlier version, in one file, that is not read any more.
 def test_a_run_with_one_file_is_resumed_with_several(beginner, cli, curve, monkeypatch, tmp_path):
     words = [*WORDS, "--model", beginner]
     assert cli(*words, "--log-dir", "whole").code == 0
@@ -136,7 +136,7 @@ def test_a_run_with_one_file_is_resumed_with_several(beginner, cli, curve, monke
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-# Turned red by: a file of the optimiser that is needed to chat; weights that are not those of the run.
+# Catches: a file of the optimiser that is needed to chat; weights that are not those of the run.
 def test_a_policy_needs_only_the_file_of_its_weights(run, cli, tmp_path):
     state = load_checkpoint(run / "checkpoint.pt")["parts"]["model"]
     assert all(torch.equal(x, state[name]) for name, x in
@@ -187,7 +187,7 @@ def damage(run: Path, fault: str) -> None:
     torch.save(state, path)
 
 
-# Turned red by: each of these that is believed, crashes, or creates or deletes anything.
+# Catches: each of these that is believed, crashes, or creates or deletes anything.
 @pytest.mark.parametrize("fault", [
     "changed byte", "truncated", "file of another run", "missing", "folder", "not finite", "whole numbers",
     "another shape", "lacks a weight", "outside", "absolute", "of no text", "without checksum", "of an unknown part"])
@@ -203,7 +203,7 @@ def test_a_fault_is_refused_in_one_sentence(fault, run, cli, tree, tmp_path):
         llm.load(run)
 
 
-# Turned red by: an error for a program that reads while the run replaces its checkpoint.
+# Catches: an error for a program that reads while the run replaces its checkpoint.
 def test_a_reader_beside_a_run_finds_the_new_files(run, monkeypatch):
     path, read = run / "checkpoint.pt", checkpoint.read_checkpoint
     new, calls = read(path), []
@@ -216,7 +216,7 @@ def test_a_reader_beside_a_run_finds_the_new_files(run, monkeypatch):
     assert len(calls) == 3
 
 
-# Turned red by: a file that is replaced while the checkpoint on the disk still names it with another checksum.
+# Catches: a file that is replaced while the checkpoint on the disk still names it with another checksum.
 def test_two_checkpoints_of_the_same_step_have_different_files(large, tmp_path, monkeypatch):
     path, x = tmp_path / "checkpoint.pt", torch.arange(200.0)
     for round_ in range(3):

@@ -36,7 +36,7 @@ def slopes(loss, limits, log_ratio=LOG_RATIO):
 
 
 # The means of the log ratios are .2 and -.15, the ratios 1.22 and .86: a range of .3 clips neither, one of .1 both.
-# Turned red by: a sum in place of the mean; a mean over the padding; the clip of each token.
+# Catches: a sum in place of the mean; a mean over the padding; the clip of each token.
 def test_gspo_has_one_ratio_per_response():
     s = math.exp(0.2), math.exp(-0.15)
     found, each, stats = slopes(sequence_surrogate, (0.3, 0.3))
@@ -50,7 +50,7 @@ def test_gspo_has_one_ratio_per_response():
     close(wrong_way[0], [[-2 / s[0]] * 3, [3 / s[1], 3 / s[1], 0.0]])
 
 
-# Turned red by: a gradient through the ratio; a weight of the ratio itself beyond the limit; a lower limit.
+# Catches: a gradient through the ratio; a weight of the ratio itself beyond the limit; a lower limit.
 def test_cispo_weighs_the_policy_gradient():
     found, each, stats = slopes(weighted_policy_gradient, (1.0, 0.15))
     weights = [[1.15, math.exp(-0.1), 1.15], [math.exp(-0.4), math.exp(0.1), 0.0]]
@@ -61,7 +61,7 @@ def test_cispo_weighs_the_policy_gradient():
     close(low[1, 0], 0.8 * 3)
 
 
-# Turned red by: one tau for both signs; a slope of tau at 1; the ratio left out of d ratio / d log pi.
+# Catches: one tau for both signs; a slope of tau at 1; the ratio left out of d ratio / d log pi.
 def test_sapo_has_a_smooth_gate():
     found, each, stats = slopes(gated_surrogate, (2.0, 3.0))
     expected, taken = torch.zeros(2, 3).double(), []
@@ -76,7 +76,7 @@ def test_sapo_has_a_smooth_gate():
     close(stats["clip_fraction"], sum(taken) / 5)
 
 
-# Turned red by: a sign; a gradient that no change of the value explains (but that of CISPO's weight, a constant).
+# Catches: a sign; a gradient that no change of the value explains (but that of CISPO's weight, a constant).
 @pytest.mark.parametrize("name", ["clip", "sequence", "gate"])
 def test_slopes_are_those_of_the_values(name):
     limits, h = {**LIMITS, "sequence": (0.3, 0.3)}[name], 1e-6
@@ -91,7 +91,7 @@ def test_slopes_are_those_of_the_values(name):
         assert float(found[b, t]) == pytest.approx(float(values[0] - values[1]) / (2 * h), abs=1e-6)
 
 
-# Turned red by: a loss whose slope at a ratio of 1 is not that of the policy gradient; a group with zero variance that
+# Catches: a loss whose slope at a ratio of 1 is not that of the policy gradient; a group with zero variance that
 # has a gradient; NaN behind the end of a response in a gradient or a diagnostic.
 @pytest.mark.parametrize("name", grpo.LOSSES)
 def test_at_ratio_1_every_loss_is_the_policy_gradient(name):
@@ -109,13 +109,13 @@ def test_at_ratio_1_every_loss_is_the_policy_gradient(name):
     assert {key: float(x) for key, x in ours(ADV)[1].items()} == pytest.approx({"kl": 0, "clip_fraction": 0}, abs=1e-9)
 
 
-# Turned red by: a kl of the mean of the log ratios, or in the other direction.
+# Catches: a kl of the mean of the log ratios, or in the other direction.
 @pytest.mark.parametrize("name", grpo.LOSSES)
 def test_all_losses_show_the_same_divergence(name):
     close(slopes(grpo.LOSSES[name], LIMITS[name])[2]["kl"], slopes(clipped_surrogate, (0.2, 0.2))[2]["kl"])
 
 
-# Turned red by: the deviation of each group; that of the rewards, not of their differences; groups with zero variance
+# Catches: the deviation of each group; that of the rewards, not of their differences; groups with zero variance
 # that make it smaller; a batch of such groups alone, whose advantages would be NaN.
 def test_magistrals_advantage_has_the_deviation_of_the_batch():
     rewards = torch.tensor([[1.0, 0, 0, 0], [5, 5, 5, 9], [7, 7, 7, 7]])
@@ -127,13 +127,13 @@ def test_magistrals_advantage_has_the_deviation_of_the_batch():
     assert torch.equal(grpo.group_advantage(rewards.flatten(), 4, "batch"), grpo.batch_standardised(rewards).flatten())
 
 
-# Turned red by: rows of other groups; the padding counted; a group without a token, which divides by 0.
+# Catches: rows of other groups; the padding counted; a group without a token, which divides by 0.
 def test_lengths_of_groups():
     mask = torch.tensor([[1.0, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
     assert grpo.group_lengths(mask, 2)[:, 0].tolist() == [2, 2, 2, 2, 1, 1]
 
 
-# Turned red by: weights of a response that GSPO's equation does not have; a user's own average refused.
+# Catches: weights of a response that GSPO's equation does not have; a user's own average refused.
 @pytest.mark.parametrize("average", ["token", "constant", "group"])
 def test_gspo_refuses_weights_by_length(average):
     with pytest.raises(UserError, match=f"^--loss sequence has .*; choose --average sequence, not {average}$"):
@@ -141,7 +141,7 @@ def test_gspo_refuses_weights_by_length(average):
     assert grpo.Config(loss="sequence", average=lambda loss, mask: loss.sum()).loss == "sequence"
 
 
-# Against sums over all tokens in float64. Turned red by: KL(reference || policy); the temperature left out; tokens that
+# Against sums over all tokens in float64. Catches: KL(reference || policy); the temperature left out; tokens that
 # the policy did not write; a mean over responses in place of tokens, or the other way round.
 def test_the_kl_to_the_reference_policy():
     torch.manual_seed(0)
@@ -164,7 +164,7 @@ def test_the_kl_to_the_reference_policy():
     assert per_response == pytest.approx(float(each.sum() / 2), rel=1e-4)
 
 
-# With a large vocabulary the divergence is estimated from sampled tokens. Turned red by: the two policies exchanged.
+# With a large vocabulary the divergence is estimated from sampled tokens. Catches: the two policies exchanged.
 def test_the_estimated_kl_is_near_the_exact_one(monkeypatch):
     torch.manual_seed(0)
     shape = Shape(6, context=16, layers=1, width=16, heads=2, kv_heads=2, head_size=8, hidden=32)

@@ -58,7 +58,7 @@ def rows_read(monkeypatch):
     return read
 
 
-# Turned red by: a pass over a whole batch: the values of PPO, z of KTO, the pairs that a row ranks, those that a reward
+# Catches: a pass over a whole batch: the values of PPO, z of KTO, the pairs that a row ranks, those that a reward
 # model is tested and calibrated on, the KL to the initial policy, a reward model that judges.
 @pytest.mark.long("drift", "dqn")
 @pytest.mark.parametrize("method", [name for name, a in algorithms("llm").items()
@@ -86,7 +86,7 @@ def test_a_reward_model_judges_a_micro_batch_at_a_time(beginner, rows_read, tmp_
     assert max(rows_read) == 4
 
 
-# Turned red by: an entropy with a graph, which keeps two more tensors of all symbols; one whose pieces are mixed up.
+# Catches: an entropy with a graph, which keeps two more tensors of all symbols; one whose pieces are mixed up.
 def test_the_way_back_keeps_one_tensor_of_all_symbols(monkeypatch):
     model = Transformer(Shape(vocab_size=1000))
     hidden, ids, kept = torch.randn(5, 6, 64, requires_grad=True), torch.randint(1000, (5, 6)), {}
@@ -109,7 +109,7 @@ CPU = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: c
 GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-# Turned red by: torch's traceback in place of a sentence, in any of the phases; a micro-batch that is no smaller.
+# Catches: torch's traceback in place of a sentence, in any of the phases; a micro-batch that is no smaller.
 @pytest.mark.parametrize(("where", "method", "error", "given", "words"), [
     ("llm.learn.score", "grpo", GPU, {}, "add --micro-batch 16 --gradient-checkpointing, or lower --max-tokens"),
     ("llm.run.sample", "grpo", CPU, {"micro_batch": 16}, "add --micro-batch 8 --gradient-checkpointing, or lower "
@@ -130,7 +130,7 @@ def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error
     assert begun == ([] if method == "dpo" else ["failed"])               # pairs are drawn before the run begins
 
 
-# Turned red by: advice that the method refuses.
+# Catches: advice that the method refuses.
 @pytest.mark.parametrize(("method", "words"), [
     ("es", "settings; lower --prompts or --max-tokens"), ("rl2", "--gradient-checkpointing, or lower --prompts"),
     ("self_play", "--gradient-checkpointing, or lower --games")])
@@ -139,7 +139,7 @@ def test_the_advice_is_that_of_the_method(method, words):
     assert str(out_of_memory(GPU, config)).endswith(words)
 
 
-# Turned red by: torch's traceback, or advice about environments, where memory ends before the first update.
+# Catches: torch's traceback, or advice about environments, where memory ends before the first update.
 @pytest.mark.parametrize("where", ["llm.policy.load.Start.reference", "spinup.core.fast.adam.FlatAdam.__init__"])
 def test_memory_that_does_not_suffice_for_the_model_is_told_too(where, beginner, tmp_path, monkeypatch):
     def fail(*args, **settings):
@@ -156,7 +156,7 @@ def test_processes_of_torchrun_do_not_choose_each_its_own_micro_batch(monkeypatc
         fit(LanguageConfig(fsdp=True), Transformer(Shape(vocab_size=16)), 4, 4)
 
 
-# Turned red by: any RuntimeError taken for this one.
+# Catches: any RuntimeError taken for this one.
 def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
     def fail(*args, **settings):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
@@ -166,7 +166,7 @@ def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
         llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo"))
 
 
-# Turned red by: moments that are copied where they are; a file that is put together in memory before it is written.
+# Catches: moments that are copied where they are; a file that is put together in memory before it is written.
 def test_a_checkpoint_is_copied_once(tmp_path):
     optimizer = FlatAdam([torch.nn.Parameter(torch.randn(500_000))], lr=0.1)
     parts = {"optimizer": optimizer.state_dict()}

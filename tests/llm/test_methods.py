@@ -47,14 +47,14 @@ def close(found, expected):
 
 # The functions.
 
-# Turned red by: the mean with one's own reward; groups of every G-th row.
+# Catches: the mean with one's own reward; groups of every G-th row.
 def test_leave_one_out():
     rewards = torch.tensor([1.0, 0, 0, 2, 5, 5])
     close(reinforce.leave_one_out(rewards, 3), [1, -0.5, -0.5, -3, 1.5, 1.5])
     close(reinforce.leave_one_out(rewards, 2), [1, -1, -2, 2, 0, 0])
 
 
-# Turned red by: the reward on the last column, or on each; a price added, or paid once; masked steps that count.
+# Catches: the reward on the last column, or on each; a price added, or paid once; masked steps that count.
 def test_reward_to_go():
     nan = math.nan
     kl = torch.tensor([[0.1, 0.2, 0.3, nan], [0.4, nan, 0.6, 0.8], [nan] * 4])
@@ -64,14 +64,14 @@ def test_reward_to_go():
 
 
 # Each of the three tokens of the response that failed counts: their mean is 1/4, not 1/2.
-# Turned red by: rewards whitened before they are tokens'; a deviation of the rows.
+# Catches: rewards whitened before they are tokens'; a deviation of the rows.
 def test_reinforce_pp_whitens_tokens():
     mask = torch.tensor([[1.0, 0, 0], [1, 1, 1]])
     returns = reinforce.reward_to_go(torch.tensor([1.0, 0]), torch.zeros(2, 3), 0.0, mask)
     close(whiten(returns, mask), [[3**0.5, 0, 0], [-(3**-0.5)] * 3])
 
 
-# Turned red by: `correction=1`; the deviation of all groups; division where it is "mean".
+# Catches: `correction=1`; the deviation of all groups; division where it is "mean".
 def test_group_advantage():
     rewards = torch.tensor([1.0, 0, 0, 1, 3, 1, 1, 1, 7, 7, 7, 7])
     close(grpo.standardised(rewards[:8].view(-1, 4), eps=0).flatten(), [1, -1, -1, 1, 3**0.5, *[-(3**-0.5)] * 3])
@@ -80,20 +80,20 @@ def test_group_advantage():
     close(grpo.group_advantage(rewards[:2], 2), [0.5 / 0.5001, -0.5 / 0.5001])
 
 
-# Turned red by: `>=`; rewards of other groups.
+# Catches: `>=`; rewards of other groups.
 def test_varied():
     groups = grpo.varied(torch.tensor([1.0, 1, 0, 1, 0.7, 0.7, 0, -1]), 2)
     assert groups.tolist() == [False, True, False, True]
 
 
-# Turned red by: a penalty that begins at the limit; one below -1; a sign; a division by a buffer of 0.
+# Catches: a penalty that begins at the limit; one below -1; a sign; a division by a buffer of 0.
 def test_overlong_penalty():
     lengths = torch.tensor([1, 6, 7, 8, 9, 10, 12])
     close(grpo.overlong_penalty(lengths, 10, 4), [0, 0, -0.25, -0.5, -0.75, -1, -1])
     close(grpo.overlong_penalty(lengths, 10, 0), [0.0] * 7)
 
 
-# Turned red by: the next column, whatever it holds; the last own step's value carried to itself; a hole's own entry.
+# Catches: the next column, whatever it holds; the last own step's value carried to itself; a hole's own entry.
 def test_following():
     nan = math.nan
     x = torch.tensor([[1.0, 2, 3, 4, 5], [1, nan, nan, 4, nan], [nan, 2, nan, 4, 5], [nan] * 5, [*[nan] * 4, 9]])
@@ -106,14 +106,14 @@ def test_following():
     close(ppo.following(torch.tensor([[7.0]]), torch.ones(1, 1)), [[0.0]])
 
 
-# Turned red by: a length of 20 and an alpha of .05 at lambda 0; a bound of none; the rows of another.
+# Catches: a length of 20 and an alpha of .05 at lambda 0; a bound of none; the rows of another.
 def test_length_adaptive():
     lengths = torch.tensor([1, 10, 20, 40, 50, 100, 1000])
     close(ppo.length_adaptive(lengths, 0.05), [[0.9], [0.9], [0.9], [0.9], [0.9], [0.9], [0.98]])
     close(ppo.length_adaptive(lengths, 1.0), [[0.9], [0.9], [0.95], [0.975], [0.98], [0.99], [0.999]])
 
 
-# Turned red by: a price that falls where the policy is too far; an error that counts without limit; a sum for a factor.
+# Catches: a price that falls where the policy is too far; an error that counts without limit; a sum for a factor.
 def test_adapted():
     coef = torch.tensor(0.5)
     for kl, factor in ((6.0, 1.0), (6.6, 1.01), (5.4, 0.99), (7.2, 1.02), (60.0, 1.02), (3.0, 0.98), (-1.0, 0.98)):
@@ -121,7 +121,7 @@ def test_adapted():
     close(ppo.adapted(torch.tensor(0.0), torch.tensor(60.0), 6.0), 0.0)
 
 
-# Turned red by: the score on the last column, or on each; a price for what a tool wrote; a price that is added.
+# Catches: the score on the last column, or on each; a price for what a tool wrote; a price that is added.
 def test_token_rewards():
     nan = math.nan
     kl = torch.tensor([[0.1, 0.2, 0.3, nan], [0.4, nan, 0.6, nan], [nan] * 4, [nan, nan, nan, -0.8]])
@@ -147,7 +147,7 @@ def advantages(rewards, values, mask, lam):
     return gae(rewards, kept, ppo.following(values, mask), last, torch.zeros_like(last), gamma=1.0, lam=lam, mask=mask)
 
 
-# A tool's answer takes no time. Turned red by: V of a hole as what comes next; a lambda for each hole.
+# A tool's answer takes no time. Catches: V of a hole as what comes next; a lambda for each hole.
 def test_advantages_pass_over_what_a_tool_wrote():
     rewards, values, mask = holes()
     lam = torch.linspace(0.2, 1, 6).double()[:, None]
@@ -160,7 +160,7 @@ def test_advantages_pass_over_what_a_tool_wrote():
             assert not found[b, ~own].any()
 
 
-# Turned red by: a value function that begins with noise; gamma below 1.
+# Catches: a value function that begins with noise; gamma below 1.
 def test_without_values_advantages_are_what_is_still_to_come():
     rewards, _, mask = holes()
     adv, targets = advantages(rewards, torch.zeros_like(rewards), mask, 1.0)
@@ -170,7 +170,7 @@ def test_without_values_advantages_are_what_is_still_to_come():
     close(targets, expected)
 
 
-# Turned red by: the last among equals; `keep` above instead of at least; the best of the whole batch.
+# Catches: the last among equals; `keep` above instead of at least; the best of the whole batch.
 def test_winners():
     rewards = torch.tensor([0.0, 1, 1, 0.5, 0.2, 0.9, 3, 2, 3])
     assert best_of_n.winners(rewards, 3, 1.0).tolist() == [1, 6]
@@ -178,7 +178,7 @@ def test_winners():
     assert best_of_n.winners(rewards, 3, 4.0).tolist() == []
 
 
-# Turned red by: log n without the rest, which is above it too, but never reached.
+# Catches: log n without the rest, which is above it too, but never reached.
 def test_the_best_of_n_diverges_no_further_than_its_bound():
     testbed = bed.Testbed()
     log_p = testbed.log_probs(bed.TabularPolicy(scale=0.3)).detach()
@@ -201,7 +201,7 @@ def batch_of(model, prompts, samples, seed):
                  torch.rand(P * samples, generator=g))
 
 
-# Turned red by: `of` not moved by the prompts before; prompts padded in front; a field in another order.
+# Catches: `of` not moved by the prompts before; prompts padded in front; a field in another order.
 @torch.no_grad()
 def test_join():
     torch.manual_seed(0)
@@ -280,7 +280,7 @@ def watch(beginner, tmp_path, monkeypatch):
     return watch
 
 
-# Turned red by: a first batch compared with 0; a mean that already knows the batch it is compared with; `memory` as the
+# Catches: a first batch compared with 0; a mean that already knows the batch it is compared with; `memory` as the
 # share of the new.
 def test_the_running_mean(watch):
     rewards = [[1, 0, 1, 0, 1, 0, 1, 0], [1, 1, 1, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0, 1]]
@@ -289,7 +289,7 @@ def test_the_running_mean(watch):
         close(seen.adv(update), torch.tensor(rewards[update]) - mean)
 
 
-# Turned red by: `expected` left out of `keep`: the first update after a pause is compared with itself.
+# Catches: `expected` left out of `keep`: the first update after a pause is compared with itself.
 def test_the_running_mean_survives_a_pause(watch):
     settings = {"total_steps": 4, "memory": 0.6, "lr": 0.01}
     rewards = [[1, 0, 1, 0, 1, 0, 1, 0], [1, 1, 1, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0, 1], [2, 1, 0, 0, 0, 0, 0, 1]]
@@ -305,7 +305,7 @@ def test_the_running_mean_survives_a_pause(watch):
         assert torch.equal(found, expected)
 
 
-# Turned red by: a drawn response for the likeliest; the greedy reward of another prompt.
+# Catches: a drawn response for the likeliest; the greedy reward of another prompt.
 def test_remax_compares_with_the_likeliest_response(watch):
     rewards = [1, 0, 2, 0, 1, 0, 2, 0]
     seen = watch("remax", lambda draw: rewards, likeliest=[0.25, 0.75], total_steps=2)
@@ -313,13 +313,13 @@ def test_remax_compares_with_the_likeliest_response(watch):
         close(seen.adv(update), torch.tensor(rewards) - torch.tensor([0.25] * 4 + [0.75] * 4))
 
 
-# Turned red by: a comparison with all responses of the batch.
+# Catches: a comparison with all responses of the batch.
 def test_rloo_compares_with_the_others(watch):
     seen = watch("rloo", lambda draw: [1, 0, 0, 0, 5, 5, 5, 2], total_steps=1)
     close(seen.adv(0), [1, *[-1 / 3] * 3, 1, 1, 1, -3])
 
 
-# The price of the divergence is that of the token's own and of all that follow. Turned red by: another reference than
+# The price of the divergence is that of the token's own and of all that follow. Catches: another reference than
 # the policy that learning began with; a price that is paid once a response; no whitening, or that of a response.
 def test_reinforce_pp_pays_for_divergence(watch, beginner):
     rewards, coef = [1, 0, 2, 0, 1, 0, 2, 0], 0.5
@@ -338,7 +338,7 @@ def test_reinforce_pp_pays_for_divergence(watch, beginner):
     torch.testing.assert_close(adv, expected, atol=1e-4, rtol=1e-4)
 
 
-# Turned red by: either scale in the other; tokens counted where rows are; only the rows that are used counted.
+# Catches: either scale in the other; tokens counted where rows are; only the rows that are used counted.
 @pytest.mark.parametrize(("method", "scale", "rows"), [("grpo", 0.5001, 8), ("dr_grpo", 1.0, 8)])
 def test_grpo_and_dr_grpo(method, scale, rows, watch):
     seen = watch(method, lambda draw: [1, 0, 1, 0, 1, 1, 1, 1], total_steps=1)
@@ -351,7 +351,7 @@ GOOD, BAD, MIXED = [1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 1]
 
 
 # Bug of many a library: a task that is solved, or cannot be, is drawn again for ever.
-# Turned red by: no limit on the draws; an update of nothing, which divides by 0.
+# Catches: no limit on the draws; an update of nothing, which divides by 0.
 @pytest.mark.parametrize("rewards", [GOOD, BAD])
 def test_dapo_gives_up_where_all_groups_have_zero_variance(rewards, watch):
     seen = watch("dapo", lambda draw: rewards * 2, total_steps=3, max_rollouts=4, overlong=0)
@@ -359,7 +359,7 @@ def test_dapo_gives_up_where_all_groups_have_zero_variance(rewards, watch):
     assert seen.result.progress["reward"] == [rewards[0]] * 3
 
 
-# Turned red by: groups with zero variance among the rows; rollouts that continue when there are enough; a logged reward
+# Catches: groups with zero variance among the rows; rollouts that continue when there are enough; a logged reward
 # of the rows that were used; a denominator with the tokens of those left out.
 def test_dapo_draws_until_enough_groups_vary(watch):
     draws = [GOOD + MIXED, MIXED + GOOD, GOOD + MIXED, MIXED + MIXED, MIXED + MIXED]
@@ -373,14 +373,14 @@ def test_dapo_draws_until_enough_groups_vary(watch):
     assert seen.result.progress["zero_variance"] == [0.5, 0.25, 0.0]
 
 
-# Turned red by: more rows than were asked for, which would make the steps of easy tasks smaller.
+# Catches: more rows than were asked for, which would make the steps of easy tasks smaller.
 def test_dapo_uses_as_many_groups_as_were_asked_for(watch):
     draws = [BAD + MIXED, MIXED + MIXED]
     seen = watch("dapo", lambda draw: draws[draw], total_steps=1, overlong=0)
     assert sorted(seen.updates[0][1].tolist()) == list(range(4, 12))
 
 
-# Turned red by: as many pieces as were asked for in the denominator, with which fewer of them step farther.
+# Catches: as many pieces as were asked for in the denominator, with which fewer of them step farther.
 def test_dapo_cuts_into_no_more_pieces_than_there_are_responses(watch):
     seen = watch("dapo", lambda draw: BAD + MIXED, total_steps=1, overlong=0, max_rollouts=2, minibatches=8)
     assert len(seen.updates) == 8 and all(len(update[1]) == 1 for update in seen.updates)
@@ -391,7 +391,7 @@ def test_dapo_cuts_into_no_more_pieces_than_there_are_responses(watch):
     assert all(update[3] == batch.responses.mask[rows].sum() / 4 for update in seen.updates)
 
 
-# Turned red by: a penalty within the task's own limit, which a right answer needs; none; one in the logged reward.
+# Catches: a penalty within the task's own limit, which a right answer needs; none; one in the logged reward.
 def test_dapo_punishes_what_is_longer_than_the_task_allows(watch):
     seen = watch("dapo", lambda draw: GOOD + GOOD, total_steps=1, overlong=4, max_rollouts=1)
     (batch, _, adv, _), = seen.updates
@@ -402,7 +402,7 @@ def test_dapo_punishes_what_is_longer_than_the_task_allows(watch):
     assert seen.result.progress["reward"] == [1.0]
 
 
-# Turned red by: rewards of whatever type the verifier has, which have no mean.
+# Catches: rewards of whatever type the verifier has, which have no mean.
 @pytest.mark.parametrize("answer", [True, 1])
 def test_a_verifier_may_say_true_or_false(answer, watch):
     task = Reverse(2, 10)
@@ -411,7 +411,7 @@ def test_a_verifier_may_say_true_or_false(answer, watch):
     assert seen.drawn[0].rewards.dtype == torch.float32 and set(seen.drawn[0].rewards.tolist()) <= {0.0, 1.0}
 
 
-# Turned red by: other rows than the best; the tokens of all as denominator; the losers of a prompt without a winner in
+# Catches: other rows than the best; the tokens of all as denominator; the losers of a prompt without a winner in
 # the control; fewer or more of them than winners.
 @pytest.mark.parametrize("select", ["best", "random"])
 def test_best_of_n_imitates_its_choice(select, watch):
@@ -534,7 +534,7 @@ LAMS = {"ppo": lambda n: (0.9, 0.7), "vapo": lambda n: (max(0.9, 1 - 1 / (4 * n)
 
 # Bugs: a score on padding, V of the state behind a token, a price with a gradient or of another temperature, old log-
 # probabilities or values that are computed anew after a step, pieces whitened each by itself, micro-batches that count
-# for themselves. Turned red by: each of these; one lambda in the place of the other; `clip_high` for `clip_low`; what
+# for themselves. Catches: each of these; one lambda in the place of the other; `clip_high` for `clip_low`; what
 # failed imitated too, or a weight for imitation that depends on how much of it there is; an error that is not halved.
 @pytest.mark.parametrize("method", LAMS)
 def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
@@ -598,7 +598,7 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
     torch.testing.assert_close(alone[own:], slopes[own:], atol=1e-5, rtol=0)
 
 
-# Turned red by: a head that is drawn; a body that has learned nothing; first advantages of noise.
+# Catches: a head that is drawn; a body that has learned nothing; first advantages of noise.
 def test_a_value_function_begins_as_the_policy_and_says_0(train_ppo, beginner):
     seen = train_ppo(total_steps=2)
     policy, body = seen.began
@@ -618,7 +618,7 @@ def judge(beginner, tmp_path_factory):
     return str(result.directory)
 
 
-# Turned red by: a body of the policy's, where a reward model knows already what has to be told; the judge's own body,
+# Catches: a body of the policy's, where a reward model knows already what has to be told; the judge's own body,
 # which would then learn to judge otherwise; its head; rewards of the task's own verifier.
 def test_a_value_function_begins_as_the_reward_model(train_ppo, judge):
     truth = llm.load(judge)
@@ -634,7 +634,7 @@ def test_a_value_function_begins_as_the_reward_model(train_ppo, judge):
     assert torch.equal(train_ppo(total_steps=1, reward=judge).began[1], body)                # the same from its folder
 
 
-# Turned red by: a policy with a gradient and a step size from the first; one that never moves; values that wait too.
+# Catches: a policy with a gradient and a step size from the first; one that never moves; values that wait too.
 def test_vapo_lets_the_value_function_learn_first(train_ppo):
     seen = train_ppo("vapo", total_steps=4, value_warmup=2, minibatches=2)
     start = seen.began[0]
@@ -645,7 +645,7 @@ def test_vapo_lets_the_value_function_learn_first(train_ppo):
     assert seen.result.progress["learning_rate"][:2] == [0, 0] < seen.result.progress["learning_rate"][2:]
 
 
-# Turned red by: rows that are left out, or come twice; the same order in all epochs; a batch's last piece left out.
+# Catches: rows that are left out, or come twice; the same order in all epochs; a batch's last piece left out.
 def test_ppo_uses_every_row_once_an_epoch(train_ppo):
     seen = train_ppo(total_steps=1, epochs=2, minibatches=5, samples=2, prompts=6)
     order = [row for step in seen.steps for row in step.rows.tolist()]
@@ -653,7 +653,7 @@ def test_ppo_uses_every_row_once_an_epoch(train_ppo):
     assert sorted(order[:12]) == sorted(order[12:]) == list(range(12)) and order[:12] != order[12:]
 
 
-# Turned red by: a penalty for those that ended; one in the reward that is shown.
+# Catches: a penalty for those that ended; one in the reward that is shown.
 def test_only_what_is_cut_off_pays_for_it(train_ppo, monkeypatch):
     scores, token_rewards = [], ppo.token_rewards
 
@@ -671,7 +671,7 @@ def test_only_what_is_cut_off_pays_for_it(train_ppo, monkeypatch):
 
 
 # At the start there is no divergence, and the price falls; then it rises, as long as there is too much.
-# Turned red by: a price that is not used, or not kept, or of a divergence per token; the price of the next update.
+# Catches: a price that is not used, or not kept, or of a divergence per token; the price of the next update.
 def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
     settings, priced, told = {"total_steps": 5, "kl_coef": 0.1, "kl_target": 0.05, "lr": 0.03, "prompts": 32}, [], []
     token_rewards, adapted = ppo.token_rewards, ppo.adapted
@@ -707,7 +707,7 @@ def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
     assert second.result.progress["explained_variance"] == whole.result.progress["explained_variance"]
 
 
-# Turned red by: `.to` on the judge's own body.
+# Catches: `.to` on the judge's own body.
 def test_a_value_function_leaves_the_judge_as_it_is(judge, beginner):
     from llm.policy.load import value_body
     from llm.tasks.make import make_task
@@ -718,7 +718,7 @@ def test_a_value_function_leaves_the_judge_as_it_is(judge, beginner):
     assert truth.model.body.dtype == torch.float32 and truth("ab>", "ba") == before
 
 
-# Turned red by: a price of 0 that is adapted for ever.
+# Catches: a price of 0 that is adapted for ever.
 def test_a_target_needs_a_price_to_begin_with():
     from spinup.errors import UserError
     with pytest.raises(UserError):
@@ -727,7 +727,7 @@ def test_a_target_needs_a_price_to_begin_with():
 
 # Distillation.
 
-# Turned red by: a ratio the other way round, whose policy flees from its teacher; a sum over later tokens.
+# Catches: a ratio the other way round, whose policy flees from its teacher; a sum over later tokens.
 @pytest.mark.parametrize("length", [1, 3])
 def test_distillation_follows_the_gradient_of_the_reverse_kl(length):
     testbed = bed.Testbed(length=length)
@@ -744,7 +744,7 @@ def test_distillation_follows_the_gradient_of_the_reverse_kl(length):
         torch.testing.assert_close(found, torch.autograd.grad(whole, policy.logits)[0])
 
 
-# Turned red by: an advantage of the rewards; the teacher's log-probabilities at another temperature; a teacher that
+# Catches: an advantage of the rewards; the teacher's log-probabilities at another temperature; a teacher that
 # learns.
 @pytest.mark.long
 def test_a_policy_comes_near_its_teacher(watch, beginner, make_model):
@@ -761,7 +761,7 @@ def test_a_policy_comes_near_its_teacher(watch, beginner, make_model):
     assert 0 < sum(found[-5:]) < 0.75 * sum(found[:5])
 
 
-# Turned red by: a run that goes on with another teacher, and says nothing.
+# Catches: a run that goes on with another teacher, and says nothing.
 def test_a_run_needs_the_teacher_that_it_began_with(beginner, make_model, tmp_path):
     other = make_model(total_steps=3, lr=0.02, seed=7)
     teacher = shutil.copytree(beginner, tmp_path / "teacher_s1")
@@ -774,7 +774,7 @@ def test_a_run_needs_the_teacher_that_it_began_with(beginner, make_model, tmp_pa
     assert llm.reinforce(**given | {"total_steps": 4}, resume=run).status == "finished"
 
 
-# Turned red by: a run that goes on with other prompts, or with another reward.
+# Catches: a run that goes on with other prompts, or with another reward.
 @pytest.mark.parametrize("changed", ["prompts.jsonl", "judge.py"])
 def test_a_run_needs_the_files_that_it_began_with(changed, beginner, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -791,7 +791,7 @@ def test_a_run_needs_the_files_that_it_began_with(changed, beginner, tmp_path, m
     assert llm.grpo(**given | {"total_steps": 4}, resume=run).status == "finished"
 
 
-# Turned red by: prompts without demonstrations noticed in the middle of a run; prompts with demonstrations and a
+# Catches: prompts without demonstrations noticed in the middle of a run; prompts with demonstrations and a
 # reward that are refused for want of answers.
 def test_demonstrations_to_imitate_are_looked_for_before_there_is_a_folder(beginner, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -815,7 +815,7 @@ def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_m
     assert not (tmp_path / "runs").exists()
 
 
-# Turned red by: demonstrations without their coefficient, or whose gradient is lost.
+# Catches: demonstrations without their coefficient, or whose gradient is lost.
 def test_demonstrations_add_their_gradient_times_the_coefficient(beginner, tmp_path, monkeypatch):
     found, step = [], FlatAdam.step
     monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: found.append(self.flat.grad.clone()) or step(self, lr))
@@ -827,13 +827,13 @@ def test_demonstrations_add_their_gradient_times_the_coefficient(beginner, tmp_p
     torch.testing.assert_close(whole - plain, 2 * (half - plain), atol=1e-5, rtol=1e-3)
 
 
-# Turned red by: a KL coefficient that adapts while only the values learn.
+# Catches: a KL coefficient that adapts while only the values learn.
 def test_the_price_waits_for_the_policy(train_ppo):
     seen = train_ppo(total_steps=3, value_warmup=2, kl_coef=0.1, kl_target=0.05)
     assert seen.result.progress["kl_coef"] == pytest.approx([0.1, 0.1, 0.098])
 
 
-# Turned red by: the ratio upside down; its mean not subtracted.
+# Catches: the ratio upside down; its mean not subtracted.
 def test_the_advantage_of_distillation_is_the_log_ratio_to_the_teacher(watch, make_model):
     teacher = make_model(total_steps=3, lr=0.02, seed=7)
     seen = watch("reinforce", teacher=teacher, total_steps=1, temperature=0.8)

@@ -10,7 +10,7 @@ def table(*names):
     return {row[0]: row[1:] for row in (line.split() for line in comparison(names).splitlines()[1:])}
 
 
-# Turned red by: settings that are equal; values of the file in place of the variant's; a preset's.
+# Catches: settings that are equal; values of the file in place of the variant's; a preset's.
 def test_only_what_differs_is_shown():
     found = table("grpo", "dr_grpo", "dapo")
     assert found == {"advantage": ["group", "mean", "group"], "average": ["sequence", "constant", "token"],
@@ -18,7 +18,7 @@ def test_only_what_differs_is_shown():
     assert comparison(["grpo", "grpo"]) == "no setting differs between grpo and grpo"
 
 
-# Turned red by: settings of one file alone left out; a difference that only the third method has.
+# Catches: settings of one file alone left out; a difference that only the third method has.
 def test_methods_of_different_files_are_compared():
     found = table("grpo", "gspo", "ppo")
     assert found["value_lr"] == ["-", "-", "0.002"] and "kl_coef" not in found
@@ -26,7 +26,7 @@ def test_methods_of_different_files_are_compared():
     assert "temperature" not in found
 
 
-# Turned red by: a method without a line; a variant that says only what its file is.
+# Catches: a method without a line; a variant that says only what its file is.
 def test_without_names_every_method_has_a_line(cli):
     done = cli("llm", "methods")
     lines = done.out.splitlines()
@@ -36,7 +36,7 @@ def test_without_names_every_method_has_a_line(cli):
     assert cli("llm", "methods", "grpo", "dapo").out == comparison(["grpo", "dapo"]) + "\n"
 
 
-# Turned red by: a traceback; a table of one column; a name that is not told.
+# Catches: a traceback; a table of one column; a name that is not told.
 @pytest.mark.parametrize("names, words", [
     (["grpo"], "a comparison needs two methods or more; add a second one to grpo, such as "),
     (["grpo", "dapoo"], "there is no method 'dapoo'. Did you mean 'dapo'")])

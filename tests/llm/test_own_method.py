@@ -8,7 +8,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "using" / "your_algorithm.md"
 RUN = "runs/x/x_s1"
 
 
-# Turned red by: a page whose method is no longer one: another context, another Config.
+# Catches: a page whose method is no longer one: another context, another Config.
 def test_the_method_on_the_page_trains_and_is_resumed(beginner, cli, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [block for block in blocks if "LearningConfig" in block]

@@ -79,7 +79,7 @@ def drawn(folder, prompts=5, samples=4):
                                samples=samples, max_tokens=5, generator=torch.Generator().manual_seed(0))
 
 
-# Turned red by: rows that no rank has, or two have; a denominator or a diagnostic of one rank's rows; pairs that are
+# Catches: rows that no rank has, or two have; a denominator or a diagnostic of one rank's rows; pairs that are
 # split; ranks whose log-probabilities are in another order.
 @pytest.mark.parametrize("rows", [20, 19, 6, 1])
 @pytest.mark.parametrize("by_rows", [False, True])
@@ -109,7 +109,7 @@ def test_gradients_and_diagnostics_of_ranks_are_those_of_one_process(rows, by_ro
         torch.testing.assert_close(select(logp, r.mask), select(whole[2], r.mask), atol=1e-5, rtol=0)
 
 
-# Turned red by: responses in another order; a rank without problems; equal random numbers for both ranks.
+# Catches: responses in another order; a rank without problems; equal random numbers for both ranks.
 @pytest.mark.parametrize("prompts", [1, 2, 5])
 def test_a_batch_of_ranks_has_the_order_of_its_problems(prompts, beginner, together):
     task, start = make_task(SMALL["task"], None), load_model(beginner)
@@ -130,7 +130,7 @@ def test_a_batch_of_ranks_has_the_order_of_its_problems(prompts, beginner, toget
         assert first.texts[:3] != first.texts[3:]
 
 
-# Turned red by: a reward whose random numbers change the order of the minibatches on one rank alone.
+# Catches: a reward whose random numbers change the order of the minibatches on one rank alone.
 def test_a_reward_may_draw_random_numbers(beginner, monkeypatch):
     monkeypatch.setattr(ranks, "size", lambda: 2)
     monkeypatch.setattr(ranks, "mine", range)
@@ -146,7 +146,7 @@ def test_a_reward_may_draw_random_numbers(beginner, monkeypatch):
     assert torch.equal(torch.get_rng_state(), before) and len(set(drawn[already:])) == 12
 
 
-# Turned red by: the gradient of a predictor, which each rank computes from all responses, summed over the ranks.
+# Catches: the gradient of a predictor, which each rank computes from all responses, summed over the ranks.
 def test_only_gradients_of_a_share_are_summed(monkeypatch):
     model, added = torch.nn.Linear(2, 1), []
     optimizer = FlatAdam(model.parameters(), lr=0.1)
@@ -157,7 +157,7 @@ def test_only_gradients_of_a_share_are_summed(monkeypatch):
     assert len(added) == 1 and added[0] is optimizer.flat.grad
 
 
-# Pairs and demonstrations do not depend on who samples. Turned red by: gradients that are not summed, or summed twice.
+# Pairs and demonstrations do not depend on who samples. Catches: gradients that are not summed, or summed twice.
 @pytest.mark.long("dpo")
 @pytest.mark.parametrize("method", ["dpo", "sft"])
 def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
@@ -171,7 +171,7 @@ def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
     assert not torch.equal(one, torch.cat([p.flatten() for p in load_model(beginner).model.parameters()]))
 
 
-# Turned red by: ranks that take different steps; another state of a rank after a resume; a rank that also writes; a
+# Catches: ranks that take different steps; another state of a rank after a resume; a rank that also writes; a
 # checkpoint with the moments of one rank, or with its share of the weights.
 @pytest.mark.long
 @pytest.mark.parametrize("divided", [[], ["--shard"], ["--fsdp"]])
@@ -204,7 +204,7 @@ def test_what_fails_in_another_process_is_said(beginner, fork_workers, tmp_path)
         llm.grpo(**SMALL, model=beginner, workers=2, reward=lambda prompt, response: 1.0, log_dir=str(tmp_path))
 
 
-# Turned red by: data that each process samples before they meet, and that a reward with a time limit makes different in
+# Catches: data that each process samples before they meet, and that a reward with a time limit makes different in
 # each.
 def test_processes_that_sampled_other_data_are_refused(monkeypatch):
     run = SimpleNamespace(config=SimpleNamespace(shard=False, fsdp=False))

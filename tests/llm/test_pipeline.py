@@ -64,7 +64,7 @@ def files(tmp_path) -> Callable[..., dict[str, tuple[int, bytes]]]:
     return read
 
 
-# Turned red by: a stage without its model or reward; a flag of one stage, or the shared ones, that others do (not) get;
+# Catches: a stage without its model or reward; a flag of one stage, or the shared ones, that others do (not) get;
 # a table of other numbers than the runs'.
 @pytest.mark.long
 def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
@@ -104,7 +104,7 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
         f"stage {i} of 3, {stage}: preset none; the defaults apply" for i, stage in enumerate(STAGES, 1)]
 
 
-# Turned red by: a stage begun again, or on another start; a finished one that is resumed, and so written once more.
+# Catches: a stage begun again, or on another start; a finished one that is resumed, and so written once more.
 @pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, files, tmp_path):
@@ -127,7 +127,7 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
         assert len(curve(whole / folder)) == 1 + min(40, OWN[name]["total_steps"])
 
 
-# Turned red by: no name in the command; `spinup resume` alone, which would end with the stage.
+# Catches: no name in the command; `spinup resume` alone, which would end with the stage.
 @pytest.mark.long
 def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, tmp_path):
     backward, left = Run.backward, [10]
@@ -153,7 +153,7 @@ def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, 
         assert curve(folder) == curve(whole / RUNS[stage])
 
 
-# Between stages and before the first update nobody saves, and nothing is lost. Turned red by: advice in `work` alone
+# Between stages and before the first update nobody saves, and nothing is lost. Catches: advice in `work` alone
 # where a run ends by itself.
 @pytest.mark.long
 def test_ctrl_c_before_an_update(cli, done, files, monkeypatch, tmp_path):
@@ -172,7 +172,7 @@ def test_ctrl_c_before_an_update(cli, done, files, monkeypatch, tmp_path):
     assert cli(*words, "--quiet")[:2] == (130, "")
 
 
-# Turned red by: a finished stage that is resumed; a Result of nothing.
+# Catches: a finished stage that is resumed; a Result of nothing.
 @pytest.mark.long
 def test_what_is_finished_is_left_alone(cli, done, files):
     written = files(*STAGES)
@@ -213,7 +213,7 @@ WRONG = {                                                                 # what
     "log dir": ("--log-dir file", "--log-dir file cannot be written to")}
 
 
-# Turned red by: a check of a later stage that waits for the first to end.
+# Catches: a check of a later stage that waits for the first to end.
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_answered_before_anything_is_made(case, cli, tree, tmp_path):
     (tmp_path / "key.toml").write_text("promts = 3\n")
@@ -224,7 +224,7 @@ def test_a_mistake_is_answered_before_anything_is_made(case, cli, tree, tmp_path
     assert answer in done.err and tree() == ["file", "key.toml"]
 
 
-# Turned red by: settings that are ignored where a run is there; those of the finished stages not looked at.
+# Catches: settings that are ignored where a run is there; those of the finished stages not looked at.
 @pytest.mark.parametrize(("change", "answer"), [
     ("--reward-model.noise 0.5", f"{RUNS['reward_model']} is a run with noise 0.0, not 0.5; choose another --exp-name"),
     ("--ppo.kl-coef 0.2", f"{RUNS['ppo']} is a run with kl_coef 0.1, not 0.2; choose another --exp-name"),
@@ -238,7 +238,7 @@ def test_other_settings_than_those_of_a_run_that_is_there(change, answer, cli, d
     assert not Path("runs/x_sft/x_sft_s2").exists()
 
 
-# A policy's seeds share what was made before it. Turned red by: a seed for all stages.
+# A policy's seeds share what was made before it. Catches: a seed for all stages.
 @pytest.mark.long
 def test_another_seed_of_the_last_stage_begins_with_the_same_model(cli, done, files, tmp_path):
     written = files(*STAGES)
@@ -247,7 +247,7 @@ def test_another_seed_of_the_last_stage_begins_with_the_same_model(cli, done, fi
     assert read_json(tmp_path / "runs/x_ppo/x_ppo_s2/config.json")["config"]["model"] == str(RUNS["sft"])
 
 
-# Turned red by: a policy taken for that of a model which is made anew after it.
+# Catches: a policy taken for that of a model which is made anew after it.
 def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
     shutil.rmtree(tmp_path / "runs/x_sft")
     before = tree()
@@ -257,7 +257,7 @@ def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
                            "finished; choose another --exp-name\n")
 
 
-# Turned red by: a name that one of the three folders has.
+# Catches: a name that one of the three folders has.
 @pytest.mark.long
 def test_without_a_name_the_first_free_one(cli, tmp_path):
     (tmp_path / "runs/rlhf_taste_1_ppo").mkdir(parents=True)
@@ -265,7 +265,7 @@ def test_without_a_name_the_first_free_one(cli, tmp_path):
     assert sorted(p.name for p in (tmp_path / "runs").glob("*/*_s1")) == sorted(f"rlhf_taste_2_{s}_s1" for s in STAGES)
 
 
-# Turned red by: names that nobody looks at; a reward of the user's in place of the learned one.
+# Catches: names that nobody looks at; a reward of the user's in place of the learned one.
 def test_from_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given, answer in {"ppo": "ppo has no setting 'kl_cof'. Did you mean 'kl_coef'?",
@@ -280,7 +280,7 @@ def test_from_python(tmp_path, monkeypatch):
     assert read_json(result.directory / "config.json")["config"]["reward"] == str(RUNS["reward_model"])
 
 
-# Turned red by: settings left out, or listed where they are refused.
+# Catches: settings left out, or listed where they are refused.
 def test_help_lists_the_settings_of_every_stage(cli, tree):
     done = cli("llm", "rlhf", "--help")
     said = done.out.split("settings of all stages")[1].split()

@@ -50,7 +50,7 @@ def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
 
-# Turned red by: log(sigmoid(x)), which is -inf for the last; a margin added; preferred and other exchanged.
+# Catches: log(sigmoid(x)), which is -inf for the last; a margin added; preferred and other exchanged.
 def test_bradley_terry():
     won, lost = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in ([2.0, 1, -800], [0.5, 1, 0]))
     found = bradley_terry(won, lost, margin=0.3)
@@ -92,7 +92,7 @@ def worked(kind, d, logp, n, k):
     return -math.log(sigmoid(u)), (-sigmoid(-u) * beta * steeper, sigmoid(-u) * beta), zero, zero
 
 
-# Turned red by: sums in place of means (ipo, simpo) or the reverse (dpo); 1 / beta for 1 / (2 beta) or beta within the
+# Catches: sums in place of means (ipo, simpo) or the reverse (dpo); 1 / beta for 1 / (2 beta) or beta within the
 # square (ipo); the max of dpop upside down; alpha or the stop on the other side (tdpo); a margin that helps (simpo); a
 # baseline without beta, a sum in place of the mean (kto); the rows of pairs mixed up (all).
 @pytest.mark.parametrize("kind", ["dpo", "ipo", "dpop", "tdpo", "simpo", "orpo", "step_dpo", "kto"])
@@ -107,7 +107,7 @@ def test_losses_and_their_slopes(kind):
         close(torch.zeros_like(x) if x.grad is None else x.grad, slope)
 
 
-# Turned red by: log(1 - exp(x)), which is -inf for the first and 0 for the last; a gradient of NaN at a probability of
+# Catches: log(1 - exp(x)), which is -inf for the first and 0 for the last; a gradient of NaN at a probability of
 # 1, in either branch.
 def test_log_odds_are_exact_at_both_ends():
     logp = torch.tensor([-1e-6, -0.5, -0.7, -40.0, 0.0], requires_grad=True)
@@ -134,7 +134,7 @@ def by(kind, testbed, policy, log_ref, pairs, **settings):
     return preference_loss(kind, log_p - log_ref[pairs], log_p, lengths, zero, zero.sum(), Config(**settings))
 
 
-# Turned red by: a ratio whose reference has the gradient; a gradient of one side alone; no weight, which is what keeps
+# Catches: a ratio whose reference has the gradient; a gradient of one side alone; no weight, which is what keeps
 # DPO from pushing apart what is apart already.
 def test_dpo_pushes_a_pair_apart_by_how_wrong_it_is():
     testbed, policy, _, log_p, log_ref = policies()
@@ -160,7 +160,7 @@ def table_of(log_p):
 
 
 # What DPO promises: with endless pairs its optimum is the policy that a reward model and a price would lead to,
-# whatever the pairs were drawn from. Turned red by: beta left out or twice; means over tokens; R of the wrong side.
+# whatever the pairs were drawn from. Catches: beta left out or twice; means over tokens; R of the wrong side.
 @pytest.mark.parametrize("beta", [0.1, 0.7])
 def test_dpo_is_at_rest_at_the_optimal_policy(beta):
     testbed, drawer, _, log_drawn, log_ref = policies()
@@ -178,7 +178,7 @@ def test_dpo_is_at_rest_at_the_optimal_policy(beta):
         assert slope(kind, policy).norm() > 1e-4
 
 
-# Turned red by: the stop-gradient on K(l), on both or on neither; KL(pi || pi_ref).
+# Catches: the stop-gradient on K(l), on both or on neither; KL(pi || pi_ref).
 def test_tdpo_holds_the_divergence_of_the_preferred_fixed():
     testbed, policy, other, _, _ = policies()
     pairs, cfg, h = torch.tensor([[3, 40], [17, 62]]), Config(loss="tdpo", beta=0.5, alpha=0.8), 1e-5
@@ -224,7 +224,7 @@ def plainly(model, prompts, of, ids, b, n):
     return model(torch.cat([prompt, ids[b, :n]])[None])[0, len(prompt) - 1:-1]
 
 
-# Turned red by: model and reference exchanged, in value or in gradient; the temperature left out of one of them; a
+# Catches: model and reference exchanged, in value or in gradient; the temperature left out of one of them; a
 # detached model; steps one too late.
 def test_forward_kl():
     model, reference, g = transformer(0), transformer(1), torch.Generator().manual_seed(0)
@@ -255,7 +255,7 @@ def test_forward_kl():
     assert float((ends[0] - ends[1]) / (2 * h)) == pytest.approx(float(slope.square().sum()), rel=0.01)
 
 
-# The end token is 9; what stands behind it is anything. Turned red by: the first difference itself left out; what is
+# The end token is 9; what stands behind it is anything. Catches: the first difference itself left out; what is
 # alike behind it left out too; the pairs' rows mixed up; a mask that forgets what a tool wrote; a step that goes on
 # behind its end, or that an end before the difference has closed.
 def test_first_different_step():
@@ -278,7 +278,7 @@ def test_first_different_step():
 
 # What a reward model says of itself.
 
-# Of eight pairs, six turn out as they were foreseen with 3/4. Turned red by: one order of each pair alone, of which
+# Of eight pairs, six turn out as they were foreseen with 3/4. Catches: one order of each pair alone, of which
 # all are right; the root of squares; bins that weigh the same whatever is in them.
 def test_calibration_error():
     calm = torch.tensor([math.log(3)] * 6 + [-math.log(3)] * 2)
@@ -292,7 +292,7 @@ def test_calibration_error():
     assert calibration_error(3 * margins) > 0.05 and calibration_error(margins / 3) > 0.05
 
 
-# Turned red by: no mean taken off; NaN where nothing varies.
+# Catches: no mean taken off; NaN where nothing varies.
 def test_correlation():
     x = torch.tensor([1.0, 2, 3, 4])
     assert correlation(x, 7 - 2 * x) == pytest.approx(-1) and correlation(x, 100 + x) == pytest.approx(1)
@@ -303,14 +303,14 @@ def test_correlation():
 
 # Pairs.
 
-# Turned red by: the last for the worst; rows of every other group; ties that are kept.
+# Catches: the last for the worst; rows of every other group; ties that are kept.
 def test_compare():
     rewards, rng = torch.tensor([0.0, 3, 1, 2, 2, 2, 5, 5, -1]), np.random.default_rng(0)
     assert compare(rewards, 3, 0.0, rng).tolist() == [[1, 0], [6, 8]]
     assert compare(torch.tensor([1.0, 1, 0, 0]), 2, 1.0, rng).shape == (0, 2)                # with noise too
 
 
-# Turned red by: a probability of sigmoid(noise * difference), or without the difference; labels turned with that
+# Catches: a probability of sigmoid(noise * difference), or without the difference; labels turned with that
 # probability instead of kept; a difference in bins of its own generator.
 @pytest.mark.parametrize(("gap", "noise"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.25), (3.0, 0.01)])
 def test_who_compares_errs_as_often_as_the_model_says(gap, noise):
@@ -322,12 +322,12 @@ def test_who_compares_errs_as_often_as_the_model_says(gap, noise):
     assert abs(wrong - chance) <= 4 * math.sqrt(chance * (1 - chance) / n)
 
 
-# Turned red by: `2 * pairs` alone; preferred ones first, others behind.
+# Catches: `2 * pairs` alone; preferred ones first, others behind.
 def test_rows_of():
     assert rows_of(torch.tensor([3, 0, 7])).tolist() == [6, 7, 0, 1, 14, 15]
 
 
-# Turned red by: pairs drawn anew for each update; the same order in each pass; the same pairs that sit out; a generator
+# Catches: pairs drawn anew for each update; the same order in each pass; the same pairs that sit out; a generator
 # that is handed on, with which a resumed run begins again.
 @pytest.mark.parametrize(("n", "batch"), [(12, 4), (13, 4), (3, 8), (1, 1)])
 def test_each_pair_comes_once_before_any_comes_again(n, batch):
@@ -341,7 +341,7 @@ def test_each_pair_comes_once_before_any_comes_again(n, batch):
     assert shuffled(n, batch, late, seed=1).tolist() == drawn[late]
 
 
-# Turned red by: pieces that cut a pair.
+# Catches: pieces that cut a pair.
 def test_a_piece_of_a_batch_holds_whole_pairs():
     with pytest.raises(UserError, match="--micro-batch 3 would split a pair"):
         Config(micro_batch=3)
@@ -480,7 +480,7 @@ def by_hand(call, method):
 
 
 # Bugs: a mean where a sum belongs, a prompt's tokens in the sum, a reference of another temperature, an end token that
-# is not in the sum. Turned red by: each of these; what a tool wrote in a sum or a length; a reference that has moved;
+# is not in the sum. Catches: each of these; what a tool wrote in a sum or a length; a reference that has moved;
 # K of padding, or of tokens one too late; z of the response's own prompt. In Step-DPO what both begin with cancels, so
 # that only the log-probabilities shown tell whether it was left out.
 @each_method
@@ -501,7 +501,7 @@ def test_an_update_follows_its_equation(method, catch):
     assert found[1]["train_accuracy"] == pytest.approx((shown[:, 2] > 0).mean())
 
 
-# Turned red by: a start that is not its own reference: another temperature, padding in a sum, weights that moved.
+# Catches: a start that is not its own reference: another temperature, padding in a sum, weights that moved.
 @pytest.mark.parametrize(("method", "loss"), [("dpo", math.log(2)), ("dpop", math.log(2)), ("tdpo", math.log(2)),
                                               ("step_dpo", math.log(2)), ("online_dpo", math.log(2)),
                                               ("ipo", 25.0), ("kto", 0.5)])
@@ -511,7 +511,7 @@ def test_a_training_begins_at_the_loss_of_no_difference(method, loss, catch):
     assert found["loss"] == pytest.approx(loss, rel=1e-5) and gradient.norm() > 1e-3
 
 
-# Bugs: padding told by a token's id; a NaN that is multiplied by 0 instead of left out. Turned red by: `x * mask` in
+# Bugs: padding told by a token's id; a NaN that is multiplied by 0 instead of left out. Catches: `x * mask` in
 # place of `select`; a width for a length; K of what stands behind the end.
 @each_method
 def test_padding_changes_nothing(method, catch):
@@ -532,7 +532,7 @@ def test_padding_changes_nothing(method, catch):
     same(call.gradient(batch=batch, per_row=[before], whole=whole), call.gradient())
 
 
-# Turned red by: the pairs of a piece as what the sum is divided by; `zero_grad` between pieces; an order that matters.
+# Catches: the pairs of a piece as what the sum is divided by; `zero_grad` between pieces; an order that matters.
 @each_method
 def test_micro_batches_and_the_order_of_pairs_change_nothing(method, catch):
     call = catch(method)
@@ -542,7 +542,7 @@ def test_micro_batches_and_the_order_of_pairs_change_nothing(method, catch):
     same(call.gradient(rows=mixed), whole)
 
 
-# Turned red by: a step for each piece of an update, in either file.
+# Catches: a step for each piece of an update, in either file.
 @pytest.mark.parametrize("method", ["dpo", "kto", "reward_model"])
 def test_micro_batches_lead_to_the_same_weights(method, train, parts):
     weights = []
@@ -565,7 +565,7 @@ def parts(monkeypatch):
     return seen
 
 
-# SimPO and ORPO have no reference; the others do. Turned red by: a log ratio in its place; log-probabilities under the
+# SimPO and ORPO have no reference; the others do. Catches: a log ratio in its place; log-probabilities under the
 # initial policy that are computed for nothing.
 def test_only_simpo_and_orpo_need_no_reference(catch):
     for method in DPO:
@@ -575,7 +575,7 @@ def test_only_simpo_and_orpo_need_no_reference(catch):
         assert call.per_row[0].any() == (method not in ("simpo", "orpo"))
 
 
-# Turned red by: the prompts that they answer; prompts of the pair before, with the rows as they were drawn; no clamp; a
+# Catches: the prompts that they answer; prompts of the pair before, with the rows as they were drawn; no clamp; a
 # mean over tokens; a gradient.
 def test_divergence_elsewhere(catch):
     call = catch("kto")
@@ -601,7 +601,7 @@ class Swapped:
         self.model, self.reference, self.config = run.reference, run.model, run.config
 
 
-# Turned red by: log-probabilities in place of their change; a comparison with the pairs' own prompts padded.
+# Catches: log-probabilities in place of their change; a comparison with the pairs' own prompts padded.
 def test_ranked_rightly(catch):
     call = catch("dpo")
     pairs = replace(call, rows=torch.arange(len(call.batch.texts)))
@@ -610,7 +610,7 @@ def test_ranked_rightly(catch):
     assert 0 < expected < 1 and ranked_rightly(call.run, call.batch, call.per_row[0]) == expected
 
 
-# Turned red by: the first pairs alone, of a file that may be sorted.
+# Catches: the first pairs alone, of a file that may be sorted.
 def test_the_ranked_pairs_are_from_all_over(catch, monkeypatch):
     call = catch("dpo")
     n, picked, pick = len(call.batch.texts) // 2, [], Batch.pick
@@ -621,7 +621,7 @@ def test_the_ranked_pairs_are_from_all_over(catch, monkeypatch):
     assert picked[0] == rows_of(torch.tensor(pairs)).tolist() and pairs[1] > 1 and pairs[-1] >= n - 3
 
 
-# Turned red by: the worse first; noise in the pairs that are tested on; none in those that are learned from; prompts
+# Catches: the worse first; noise in the pairs that are tested on; none in those that are learned from; prompts
 # that are held out among those learned from.
 def test_pairs_are_compared_by_the_task(catch, train, monkeypatch):
     find, found = dpo.find_pairs, []
@@ -644,7 +644,7 @@ def test_pairs_are_compared_by_the_task(catch, train, monkeypatch):
     assert not asked[0] & asked[1]
 
 
-# Turned red by: pairs drawn with replacement; one order for all passes; rows of pairs where rows of responses belong.
+# Catches: pairs drawn with replacement; one order for all passes; rows of pairs where rows of responses belong.
 def test_every_pair_is_learned_from_once_a_pass(train, monkeypatch):
     backward, used = Run.backward, []
 
@@ -659,7 +659,7 @@ def test_every_pair_is_learned_from_once_a_pass(train, monkeypatch):
     assert sorted(first) == sorted(second) == list(range(12)) and first != second
 
 
-# Turned red by: pairs of one draw in all updates; the first two responses of four; the best against the next; the
+# Catches: pairs of one draw in all updates; the first two responses of four; the best against the next; the
 # policy as it was, for draws or for log-probabilities; rows of the batch where those of the pairs belong.
 def test_online_dpo_compares_what_it_now_writes(train, monkeypatch):
     sample, backward, drawn, used = Run.sample, Run.backward, [], []
@@ -692,7 +692,7 @@ def test_online_dpo_compares_what_it_now_writes(train, monkeypatch):
         assert all(text in whole.texts[4 * p:4 * p + 4] for text, p in zip(pairs.texts, places, strict=True))
 
 
-# Turned red by: a step along a gradient of an update before; a loss of no pairs, which is NaN.
+# Catches: a step along a gradient of an update before; a loss of no pairs, which is NaN.
 @pytest.mark.parametrize("loss", ["dpo", "kto"])
 def test_online_dpo_stands_still_where_nothing_differs(loss, train, parts, monkeypatch):
     sample = Run.sample
@@ -709,7 +709,7 @@ def test_online_dpo_stands_still_where_nothing_differs(loss, train, parts, monke
     assert result.status == "finished" and found.isfinite().all() and parts[0]["optimizer"].steps == 0
 
 
-# Turned red by: an order of the pairs that begins again, or pairs of the policy as it now is; a reference that is read
+# Catches: an order of the pairs that begins again, or pairs of the policy as it now is; a reference that is read
 # from the checkpoint; other pairs than before, without a word.
 @pytest.mark.parametrize("method", ["dpo", "kto", "online_dpo", "reward_model"])
 def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
@@ -740,7 +740,7 @@ def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
     assert {k: second.progress[k] for k in timeless} == {k: whole.progress[k] for k in timeless}
 
 
-# Turned red by: a loss of log-odds from rewards that were calibrated at the earlier end of the run.
+# Catches: a loss of log-odds from rewards that were calibrated at the earlier end of the run.
 def test_a_reward_model_that_is_made_longer_drops_its_calibration(train, parts, monkeypatch, tmp_path):
     first = train("reward_model", total_steps=2, log_dir=str(tmp_path))
     assert float(parts[0]["model"].gain) != 1
@@ -755,7 +755,7 @@ def test_a_reward_model_that_is_made_longer_drops_its_calibration(train, parts, 
     assert gains == [1]
 
 
-# Turned red by: rewards on another scale than the KL coefficient's, taken from a run that was stopped; rewards that are
+# Catches: rewards on another scale than the KL coefficient's, taken from a run that was stopped; rewards that are
 # equal, multiplied by a million.
 def test_only_finished_reward_models_judge(train, tmp_path):
     run = train("reward_model", total_steps=2, log_dir=str(tmp_path)).directory
@@ -768,7 +768,7 @@ def test_only_finished_reward_models_judge(train, tmp_path):
     assert (float(model.gain), float(model.bias)) == (1.0, -3.0)
 
 
-# Turned red by: a divergence on other prompts that is measured on the pair's own, because there is no other.
+# Catches: a divergence on other prompts that is measured on the pair's own, because there is no other.
 def test_one_pair_has_no_divergence_elsewhere(train, monkeypatch):
     backward, found = Run.backward, []
 
@@ -781,7 +781,7 @@ def test_one_pair_has_no_divergence_elsewhere(train, monkeypatch):
     assert found == [0.0] * 6
 
 
-# Turned red by: the number behind the end of the longest; other pairs than `shuffled` says; a margin left out; a mean
+# Catches: the number behind the end of the longest; other pairs than `shuffled` says; a margin left out; a mean
 # over the pairs of a piece; a head of 0, with which the body learns nothing at first; a response that was cut off read
 # as if it went on, which is not how a `RewardModel` reads it.
 @pytest.mark.parametrize("micro_batch", [0, 4])
@@ -818,7 +818,7 @@ def test_a_reward_models_update_follows_its_equation(micro_batch, train, parts, 
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
 
-# Turned red by: numbers of pairs that are weighed by tokens.
+# Catches: numbers of pairs that are weighed by tokens.
 @each_method
 def test_micro_batches_do_not_change_what_is_shown(method, catch):
     call = catch(method)
@@ -828,7 +828,7 @@ def test_micro_batches_do_not_change_what_is_shown(method, catch):
         assert found == pytest.approx(whole, rel=1e-4), (found, whole)
 
 
-# Turned red by: a mask that only leaves out what both begin with: that cancels, and Step-DPO would be DPO.
+# Catches: a mask that only leaves out what both begin with: that cancels, and Step-DPO would be DPO.
 def test_step_dpo_is_not_dpo(catch):
     call = catch("step_dpo")
     found = call.gradient()
@@ -838,14 +838,14 @@ def test_step_dpo_is_not_dpo(catch):
     assert (found[0] - plain[0]).norm() > 0.1 * plain[0].norm()
 
 
-# Turned red by: an order in which equal numbers come by chance.
+# Catches: an order in which equal numbers come by chance.
 def test_equal_margins_share_a_bin():
     margins = torch.tensor([math.log(3)] * 75 + [-math.log(3)] * 25)
     assert calibration_error(margins) == pytest.approx(0, abs=1e-6)
     assert calibration_error(torch.zeros(100)) == 0
 
 
-# Turned red by: columns of an update without a pair that are missing, or NaN where the responses are known.
+# Catches: columns of an update without a pair that are missing, or NaN where the responses are known.
 def test_what_is_logged_where_nothing_differs(train, monkeypatch):
     sample = Run.sample
 

@@ -67,7 +67,7 @@ def inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-# Turned red by: a run folder without its tokenizer, which must not depend on the folder of the initial model.
+# Catches: a run folder without its tokenizer, which must not depend on the folder of the initial model.
 @pytest.mark.parametrize("method", OWN)
 def test_it_is_trained_and_found_again(method, folder, tmp_path):
     prompts = [{"prompt": f"What is {i} and 1?", "answer": str(i + 1)} for i in range(12)]
@@ -87,7 +87,7 @@ def test_it_is_trained_and_found_again(method, folder, tmp_path):
         assert again.respond("What is 3 and 1?", greedy=True) == result.policy.respond("What is 3 and 1?", greedy=True)
 
 
-# Turned red by: a mask by character beside tokens that are more than one.
+# Catches: a mask by character beside tokens that are more than one.
 def test_what_a_tool_wrote_is_not_imitated(folder):
     task = make_task("calculator")
     assert isinstance(task, Calculator)
@@ -102,7 +102,7 @@ def test_what_a_tool_wrote_is_not_imitated(folder):
     assert own[-1] == tokenizer.end
 
 
-# Turned red by: the token of the text alone, which is not how a line ends behind a full stop.
+# Catches: the token of the text alone, which is not how a line ends behind a full stop.
 def test_a_step_ends_with_any_token_that_holds_its_end(folder):
     tokenizer = HFTokenizer(folder)
     assert [tokenizer.decode([i]) for i in tokens_with("\n", tokenizer)] == ["\n", ".\n"]
@@ -112,7 +112,7 @@ def test_a_step_ends_with_any_token_that_holds_its_end(folder):
         tokens_with("ab", CharTokenizer("abc"))
 
 
-# Turned red by: tokenizers told apart by an alphabet, which these have not.
+# Catches: tokenizers told apart by an alphabet, which these have not.
 @pytest.mark.long
 def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
     judge = llm.reward_model("taste", model=folder, **TINY, **OWN["reward_model"])
@@ -123,7 +123,7 @@ def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
     assert value_body(policy.model, CharTokenizer("ab"), task.judge) is policy.model
 
 
-# Turned red by: settings for small character models, which destroy a pretrained one, or a preset for them.
+# Catches: settings for small character models, which destroy a pretrained one, or a preset for them.
 @pytest.mark.parametrize("method", [name for name, a in algorithms("llm").items() if not a.variant
                                     and a.load().Config.task == LanguageConfig.task])         # not those for games
 def test_a_pretrained_model_has_defaults_of_its_own(method, folder):
@@ -135,14 +135,14 @@ def test_a_pretrained_model_has_defaults_of_its_own(method, folder):
     assert words.split()[0].strip(";") in ("reverse", "none") and small.lr > 1e-4 and small.held_out == 256
 
 
-# Turned red by: a value function that learns alone for longer than the preset trains.
+# Catches: a value function that learns alone for longer than the preset trains.
 def test_vapo_has_a_preset_of_its_own_for_sentiment(folder):
     cfg, words = configure(find("llm vapo"), {"task": "sentiment", "model": folder})
     assert words.startswith("sentiment pretrained vapo")
     assert (cfg.total_steps, cfg.value_warmup, cfg.prompts, cfg.samples, cfg.clip_high) == (8, 2, 8, 8, 0.28)
 
 
-# Turned red by: 1,024 responses of a real model at once, or 512 of its pairs to test on in each row.
+# Catches: 1,024 responses of a real model at once, or 512 of its pairs to test on in each row.
 def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder, tmp_path, monkeypatch, capsys):
     at_once, sample = [], Run.sample
 
@@ -161,7 +161,7 @@ def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder,
     assert "sampling 16 pairs of responses to test on\nsampling 20 pairs of responses to learn from\n" in said
 
 
-# Turned red by: rows whose number does not depend on what they cost.
+# Catches: rows whose number does not depend on what they cost.
 @pytest.mark.parametrize(("settings", "every"), [
     ({"total_steps": 12}, 4), ({}, 10), ({"total_steps": 13}, 5), ({"held_out": 256}, 100),
     ({"total_steps": 13, "held_out": 32}, 13)])
@@ -188,7 +188,7 @@ print("peak", (peak() - before) * 1024 / 1e9)
 """
 
 
-# Turned red by: a part of the memory that is forgotten or counted twice: the reference policy, moments, logits, caches.
+# Catches: a part of the memory that is forgotten or counted twice: the reference policy, moments, logits, caches.
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_the_memory_of_a_run_is_near_its_estimate(folder, start, tmp_path):
@@ -205,7 +205,7 @@ def test_the_memory_of_a_run_is_near_its_estimate(folder, start, tmp_path):
     assert 0.75 * measured < estimate < 1.25 * measured, (estimate, measured)
 
 
-# Turned red by: a run that starts and is killed by the system; a folder of a run that could not start; a choice of the
+# Catches: a run that starts and is killed by the system; a folder of a run that could not start; a choice of the
 # user that is changed; a resumed run with another micro-batch than before.
 @pytest.mark.long
 def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsys):
@@ -239,7 +239,7 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
     assert sorted(tmp_path.rglob("*")) == there
 
 
-# Turned red by: a reward model that the estimate forgets; its weights counted twice, although it is already loaded.
+# Catches: a reward model that the estimate forgets; its weights counted twice, although it is already loaded.
 @pytest.mark.long
 def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     cfg = grpo.Config(**{k: x for k, x in TINY.items() if k != "preset"}, **OWN["grpo"])
@@ -261,7 +261,7 @@ def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     assert cfg.micro_batch == 8
 
 
-# Turned red by: a reference policy that is another one after a resume; a vocabulary, or a template, that is; a message
+# Catches: a reference policy that is another one after a resume; a vocabulary, or a template, that is; a message
 # that asks for a flag which resume does not have.
 @pytest.mark.long
 def test_a_resumed_run_needs_the_model_that_it_began_with(folder, tmp_path):
@@ -292,7 +292,7 @@ def test_a_resumed_run_needs_the_model_that_it_began_with(folder, tmp_path):
     assert go_on(2, resume=directory).progress["steps"][-1] == 2
 
 
-# Turned red by: a program in a template that raises through `spinup llm chat`.
+# Catches: a program in a template that raises through `spinup llm chat`.
 @pytest.mark.parametrize("template", ["{% for", "{{ raise_exception('no') }}", "{{ messages[5].content.x.y }}"])
 def test_a_damaged_chat_template(template, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "m")
@@ -301,14 +301,14 @@ def test_a_damaged_chat_template(template, folder, tmp_path):
         load_model("m")
 
 
-# Turned red by: a teacher that is asked only after the folder of the run was made.
+# Catches: a teacher that is asked only after the folder of the run was made.
 def test_a_task_without_a_teacher_leaves_no_folder(folder, tmp_path):
     with pytest.raises(UserError, match="the task sentence has no teacher"):
         llm.sft("sentence", model=folder, quiet=True, max_tokens=8, log_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*"))
 
 
-# Turned red by: weights that fill the memory in fp32 before they are made smaller.
+# Catches: weights that fill the memory in fp32 before they are made smaller.
 def test_weights_are_loaded_in_the_type_of_the_run(folder, monkeypatch):
     types, fill = [], checkpoint.fill
     monkeypatch.setattr(checkpoint, "fill", lambda model, source, where, dtype: types.append(dtype) or fill(

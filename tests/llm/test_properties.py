@@ -201,7 +201,7 @@ def by_hand(call, method):
 
 # Bugs that this finds: padding told by a token's id (1); the end token not trained (2); another temperature than the
 # sampler's (3); positions that count the padding (10); logits and mask a token apart (11).
-# Turned red by: each of these; `mean(1)` of a row with its padding; clip_high for clip_low; a denominator of the
+# Catches: each of these; `mean(1)` of a row with its padding; clip_high for clip_low; a denominator of the
 # micro-batch, or of the rows with contrast alone; Dr. GRPO's length as the longest of the batch; Magistral's as that of
 # a micro-batch; a sum in place of GSPO's mean; a gradient through CISPO's weight; SAPO's taus exchanged.
 @pytest.mark.parametrize(("method", "settings"), [
@@ -220,7 +220,7 @@ def test_an_update_follows_its_equation(method, settings, catch):
 
 
 # Bugs: padding told by a token's id (1), a NaN that is multiplied by 0 instead of left out (6).
-# Turned red by: `x * mask` in `select`, or after `exp`; `len(row)` for the tokens of a row.
+# Catches: `x * mask` in `select`, or after `exp`; `len(row)` for the tokens of a row.
 @each_method
 def test_padding_behind_responses_changes_nothing(method, catch):
     call = catch(method, move=0.05)
@@ -237,7 +237,7 @@ def test_padding_behind_responses_changes_nothing(method, catch):
     same(call.gradient(batch=batch, per_row=[longer(x) for x in call.per_row]), call.gradient())
 
 
-# Bug: padded prompts without positions of their own (10). Turned red by: `prompts.lengths` taken for the width in
+# Bug: padded prompts without positions of their own (10). Catches: `prompts.lengths` taken for the width in
 # `read`, for the state before the first token, for the positions or for the mask.
 @each_method
 def test_padding_behind_prompts_changes_nothing(method, catch):
@@ -249,7 +249,7 @@ def test_padding_behind_prompts_changes_nothing(method, catch):
     same(call.gradient(batch=replace(call.batch, prompts=prompts)), call.gradient())
 
 
-# Prompts of one length take another path. Turned red by: the causal part of its mask one token off.
+# Prompts of one length take another path. Catches: the causal part of its mask one token off.
 def test_prompts_of_one_length_may_be_padded_too(catch):
     call = catch("grpo", move=0.05)
     ids = call.batch.prompts.ids[:, :2].contiguous()                      # of two tokens each
@@ -260,7 +260,7 @@ def test_prompts_of_one_length_may_be_padded_too(catch):
 
 # Bugs: the loss shown is that of the last micro-batch (5); it changes with their size (16), or the gradient does (17);
 # entropy divided by the tokens twice (4).
-# Turned red by: `zero_grad` in the loop; the denominator of a piece; `found["loss"] = `; stats not weighed by tokens.
+# Catches: `zero_grad` in the loop; the denominator of a piece; `found["loss"] = `; stats not weighed by tokens.
 @each_method
 @pytest.mark.parametrize("micro_batch", [1, 3])
 def test_micro_batches_and_the_order_of_rows_change_nothing(method, micro_batch, catch):
@@ -271,7 +271,7 @@ def test_micro_batches_and_the_order_of_rows_change_nothing(method, micro_batch,
     same(call.gradient(micro_batch, rows=shuffled), whole)
 
 
-# Turned red by: the denominator of the rows given (17).
+# Catches: the denominator of the rows given (17).
 @each_method
 def test_accumulation_changes_nothing(method, catch):
     call = catch(method, move=0.05)
@@ -280,7 +280,7 @@ def test_accumulation_changes_nothing(method, catch):
 
 
 # Bug: entropy that is -mean log-probability, or divided by the tokens twice (4).
-# Turned red by: either; the entropy of what is beyond the end, or of the untempered logits.
+# Catches: either; the entropy of what is beyond the end, or of the untempered logits.
 def test_the_entropy_shown_is_that_of_own_tokens(catch):
     call, total, count = catch("rloo"), 0.0, 0
     r, prompts = call.batch.responses, call.batch.prompts
@@ -292,7 +292,7 @@ def test_the_entropy_shown_is_that_of_own_tokens(catch):
     assert call.gradient()[1]["entropy"] == pytest.approx(total / count, abs=1e-5)
 
 
-# Turned red by: the rows left out not counted; with a penalty for divergence, which they do pay: left out at all.
+# Catches: the rows left out not counted; with a penalty for divergence, which they do pay: left out at all.
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1])
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "gspo", "cispo", "sapo"])
 def test_leaving_out_groups_with_zero_variance_changes_nothing(method, kl_coef, catch):
@@ -305,7 +305,7 @@ def test_leaving_out_groups_with_zero_variance_changes_nothing(method, kl_coef, 
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-# Turned red by: groups told apart by rewards less the penalty, which a length alone would bring back; rewards without
+# Catches: groups told apart by rewards less the penalty, which a length alone would bring back; rewards without
 # the penalty in the advantage.
 def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
     call = catch("dapo", overlong=5)
@@ -317,7 +317,7 @@ def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
     assert torch.equal(call.per_row[0][:, 0], grpo.group_advantage(penalised, 4))
 
 
-# Turned red by: an optimiser that is not told, of the policy or of the value function.
+# Catches: an optimiser that is not told, of the policy or of the value function.
 @pytest.mark.parametrize("method", [*ALGORITHMS, "ppo", "dpo", "reward_model"])
 def test_adams_eps_and_the_clip_of_gradients_are_settings(method, start, tmp_path, monkeypatch):
     made = []
@@ -341,7 +341,7 @@ def test_adams_eps_and_the_clip_of_gradients_are_settings(method, start, tmp_pat
     assert made == [(0.125, 0.375)] * (2 if method == "ppo" else 1)
 
 
-# Turned red by: log-probabilities of the sampler's at another temperature; a loss whose slope at 1 is not 1.
+# Catches: log-probabilities of the sampler's at another temperature; a loss whose slope at 1 is not 1.
 @pytest.mark.parametrize("loss", [x for x in grpo.LOSSES if x != "sequence"])
 def test_at_ratio_1_grpo_is_reinforce(loss, catch):
     ours, plain = catch("grpo", average="token", loss=loss), catch("reinforce")
@@ -351,14 +351,14 @@ def test_at_ratio_1_grpo_is_reinforce(loss, catch):
     assert stats["clip_fraction"] == pytest.approx(0, abs=1e-6) and abs(stats["loss"]) < (5 if loss == "gate" else 1)
 
 
-# Turned red by: a response's ratio whose gradient is a sum over its tokens.
+# Catches: a response's ratio whose gradient is a sum over its tokens.
 def test_at_ratio_1_gspo_is_grpo(catch):
     ours, theirs = catch("gspo"), catch("grpo")
     same((ours.gradient()[0], {}), (theirs.gradient()[0], {}))
 
 
 # Bugs: the end token has no gradient (2), what a tool wrote has one. A prompt's tokens have no column at all.
-# Turned red by: the mask of the sampler without the end token, or with the tool's; `demonstrated` likewise; no mask.
+# Catches: the mask of the sampler without the end token, or with the tool's; `demonstrated` likewise; no mask.
 @each_method
 def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
     call, leaves = catch(method), []
@@ -380,7 +380,7 @@ def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
     assert part.mask[ended, last].all() and leaves[0].grad[ended, last].any()
 
 
-# Turned red by: columns beyond the longest response of a micro-batch, computed; `per_row` cut in another way.
+# Catches: columns beyond the longest response of a micro-batch, computed; `per_row` cut in another way.
 @pytest.mark.parametrize("method", ["grpo", "reinforce", "sft"])
 def test_columns_beyond_the_end_of_every_response_are_not_computed(method, catch, monkeypatch):
     call, read = catch(method, move=0.05), []
@@ -400,7 +400,7 @@ def test_columns_beyond_the_end_of_every_response_are_not_computed(method, catch
 
 
 # Bugs: log-probabilities of another temperature than the draw's (3); ratios that noise has moved before any step (12).
-# Turned red by: either at temperature 1; a sampler that keeps the first weights, or looks at what lies in its cache
+# Catches: either at temperature 1; a sampler that keeps the first weights, or looks at what lies in its cache
 # behind a row's last token.
 @pytest.mark.parametrize("at", [1, 5])
 @pytest.mark.parametrize("method", ["grpo", "remax"])
@@ -415,7 +415,7 @@ def test_the_sampler_and_the_learner_agree(method, at, catch):
     assert stats["ratio_min"] == pytest.approx(1, abs=1e-5) and stats["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
-# Turned red by: the sampler's log-probabilities as the old ones, whose ratios in bf16 go from .99 to 1.01 here; in
+# Catches: the sampler's log-probabilities as the old ones, whose ratios in bf16 go from .99 to 1.01 here; in
 # REINFORCE and in the log, a KL that is nothing but rounding.
 @pytest.mark.long
 def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
@@ -438,7 +438,7 @@ def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
     assert still.dtype == torch.bfloat16 and torch.equal(weights(still), weights(begun))
 
 
-# Bug: the last piece is dropped (9). Turned red by: `rows[:n // minibatches * minibatches]`; one order for all epochs;
+# Bug: the last piece is dropped (9). Catches: `rows[:n // minibatches * minibatches]`; one order for all epochs;
 # pieces without a row, where there are more pieces than rows.
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "dapo", "gspo", "magistral", "best_of_n"])
 @pytest.mark.parametrize("minibatches", [3, 32])
@@ -459,7 +459,7 @@ def test_every_row_is_used_once_an_epoch(method, minibatches, train, monkeypatch
     assert half == min(minibatches, len(first)) and (method != "grpo" or sorted(first) == contrast)
 
 
-# Turned red by: the denominator of a whole batch, with which three pieces step a third as far (17).
+# Catches: the denominator of a whole batch, with which three pieces step a third as far (17).
 @pytest.mark.parametrize("method", GRPO)
 def test_the_mean_over_minibatches_is_the_batch(method, catch):
     call, whole = catch(method, minibatches=3, move=0.05), catch(method, move=0.05)
@@ -474,7 +474,7 @@ ADVANTAGES = {"rloo": reinforce.leave_one_out, "grpo": grpo.group_advantage,
 
 
 # Bugs: the deviation of a group of one is NaN (8); .7 - mean of eight .7 is not 0, and divided by a deviation of as
-# little is 1. Turned red by: no `where`; in `group_advantage`, where the mean of `std_mean` happens to be exact, no
+# little is 1. Catches: no `where`; in `group_advantage`, where the mean of `std_mean` happens to be exact, no
 # `where` and `correction=1`, or another mean.
 @pytest.mark.parametrize("advantage", ADVANTAGES.values(), ids=ADVANTAGES)
 @pytest.mark.parametrize(("reward", "samples"), [(1.0, 1), (0.7, 8), (0.0, 8), (1e6 + 0.1, 3)])
@@ -482,7 +482,7 @@ def test_groups_with_zero_variance_have_no_advantage(advantage, reward, samples)
     assert torch.equal(advantage(torch.full((5 * samples,), reward), samples), torch.zeros(5 * samples))
 
 
-# Turned red by: each `where` of the above; REINFORCE++ whitening what rounding leaves of equal rewards, until it is as
+# Catches: each `where` of the above; REINFORCE++ whitening what rounding leaves of equal rewards, until it is as
 # large as a real advantage. Adam then steps as far as ever, for the length of a gradient does not matter to it.
 @pytest.mark.parametrize("method", [m for m in LEARNING if m not in ("reinforce", "best_of_n")])
 def test_a_training_with_zero_variance_leaves_the_weights_alone(method, train, start):
@@ -500,7 +500,7 @@ LOSSES = {"policy_gradient": lambda logp, old, adv, mask: policy_gradient(logp, 
           "clipped_surrogate": lambda logp, old, adv, mask: clipped_surrogate(logp, old, adv, (0.2, 0.28), mask)[0]}
 
 
-# Bug: the mean of no steps is NaN (6). Turned red by: either `clamp(min=1)` of masked.py left out; a product with the
+# Bug: the mean of no steps is NaN (6). Catches: either `clamp(min=1)` of masked.py left out; a product with the
 # mask, which leaves the NaN of an empty row.
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("settings", [{"mode": "token"}, {"mode": "token", "denominator": 6}, {"mode": "sequence"},
@@ -523,7 +523,7 @@ def test_empty_rows_have_no_gradient(loss, settings):
 
 
 # Bug: prompts that come twice in a batch become one group, found by their text (13).
-# Turned red by: groups of equal `of`, or of equal prompts.
+# Catches: groups of equal `of`, or of equal prompts.
 @pytest.mark.parametrize("method", ["rloo", "grpo", "dr_grpo"])
 def test_a_prompt_that_comes_twice_has_two_groups(method, catch):
     call = catch(method, task=Repeated(), prompts=3)
@@ -543,7 +543,7 @@ def start_weights(folder):
     return weights(load_model(folder).model)
 
 
-# Turned red by: `manual_seed` left out of `Training`; problems drawn from numpy's global generator.
+# Catches: `manual_seed` left out of `Training`; problems drawn from numpy's global generator.
 @each_method
 def test_the_seed_decides_the_weights_and_nothing_else_does(method, train):
     settings = {"total_steps": 4, "lr": 0.01} | ({} if method in ("sft", *REINFORCE) else {"minibatches": 2})
@@ -560,14 +560,14 @@ def test_the_seed_decides_the_weights_and_nothing_else_does(method, train):
     assert not torch.allclose(end(11, seed=2), first, atol=1e-3)
 
 
-# Turned red by: a generator of the sampler's that the seed does not reach.
+# Catches: a generator of the sampler's that the seed does not reach.
 @pytest.mark.parametrize("method", LEARNING)
 def test_the_seed_decides_what_is_drawn(method, catch):
     one, other = (catch(method, task=Repeated(), seed=seed).batch.responses.ids for seed in (1, 2))
     assert not torch.equal(one, other)
 
 
-# Turned red by: `fresh` without its seed.
+# Catches: `fresh` without its seed.
 def test_the_seed_decides_a_model_made_here(train):
     def end(junk, seed):
         torch.manual_seed(junk)
@@ -582,7 +582,7 @@ FEW = {"pairs": 8, "batch": 8, "data": 32, "keep": 0.0, "prompts": 4, "samples":
        "minibatches": 1, "value_lr": 0.01}
 
 
-# Turned red by: a step without the rate of its update; a warmup or a fall that is not passed on.
+# Catches: a step without the rate of its update; a warmup or a fall that is not passed on.
 @pytest.mark.parametrize("method", RATED)
 def test_each_update_has_its_learning_rate(method, start, tmp_path, monkeypatch):
     rates, step = [], FlatAdam.step

@@ -83,7 +83,7 @@ def done(whole, tmp_path) -> Path:
     return tmp_path
 
 
-# Turned red by: a reference that stays a name; settings of the file that a stage does not get; a table of one task.
+# Catches: a reference that stays a name; settings of the file that a stage does not get; a table of one task.
 @pytest.mark.long
 def test_a_file_of_the_users_own_from_anywhere(whole):
     config = {stage: read_json(whole / folder / "config.json")["config"] for stage, folder in RUNS.items()}
@@ -99,7 +99,7 @@ def test_a_file_of_the_users_own_from_anywhere(whole):
     assert "the start." in (whole / "runs/x_s1/report.md").read_text()
 
 
-# Turned red by: a stage begun again or on another start; a finished one that is written once more.
+# Catches: a stage begun again or on another start; a finished one that is written once more.
 @pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES[1:])
 def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, tmp_path):
@@ -135,7 +135,7 @@ def test_flags_of_all_stages_and_of_one(cli, tmp_path):
     assert (tmp_path / "r/mine_mix_reverse_sort_1_s3/report.md").exists()
 
 
-# Turned red by: a recipe that is not in the list; one whose stages could not start.
+# Catches: a recipe that is not in the list; one whose stages could not start.
 @pytest.mark.long("instructgpt")
 @pytest.mark.parametrize("name", recipe_names())
 def test_built_in_recipes_are_listed_and_could_start(name, cli, tree):
@@ -205,7 +205,7 @@ def test_a_stage_that_is_none(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: a table that shows 0 for what is unknown, or loses a column.
+# Catches: a table that shows 0 for what is unknown, or loses a column.
 def test_the_table_of_a_report():
     base = {"stage": "a", "method": "sft", "measure": "held_out_accuracy", "result": 0.5, "seconds": 1.6,
             "tokens": 1234, "kl_of_response": 0.0, "length": 2.5, "entropy": None}
@@ -217,7 +217,7 @@ def test_the_table_of_a_report():
     assert len(lines) == 3 and lines[0].startswith("stage  method  its own measure")
 
 
-# Turned red by: a weight that does not count; the policy's own task in place of the older one.
+# Catches: a weight that does not count; the policy's own task in place of the older one.
 @pytest.mark.long
 def test_ppo_with_the_pretraining_mix_does_not_forget(tmp_path, monkeypatch, two_rows):
     monkeypatch.chdir(tmp_path)

@@ -29,7 +29,7 @@ def scored(tmp_path) -> None:
         "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
 
 
-# Turned red by: `sums` (sft), `expected` (reinforce), `generator` or the optimiser (grpo) left out of `keep`;
+# Catches: `sums` (sft), `expected` (reinforce), `generator` or the optimiser (grpo) left out of `keep`;
 # progress.csv not cut (sft).
 @pytest.mark.long
 @pytest.mark.parametrize("name", KILLED)
@@ -49,7 +49,7 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
                                                 f"`spinup resume {RUN} --total-steps 160` extends it\n")
 
 
-# Turned red by: a start that is begun again, or taken as it is where it was stopped.
+# Catches: a start that is begun again, or taken as it is where it was stopped.
 @pytest.mark.long
 def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve, tmp_path):
     words = ["llm", "grpo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
@@ -69,7 +69,7 @@ def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve,
     assert curve(directory) == curve(whole) and curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
 
 
-# Turned red by: a learning that goes on from a start that was stopped.
+# Catches: a learning that goes on from a start that was stopped.
 @pytest.mark.long
 def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path):
     words = ["llm", "rloo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
@@ -99,7 +99,7 @@ def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path)
     assert read_json(directory / "config.json")["config"]["total_steps"] != 5000
 
 
-# Turned red by: a generator made anew when loaded; `extremes` not loaded; a checkpoint that clears what a row gathered.
+# Catches: a generator made anew when loaded; `extremes` not loaded; a checkpoint that clears what a row gathered.
 @pytest.mark.parametrize("method", ["reinforce", "remax", "reinforce_pp", "dr_grpo", "dapo", "best_of_n"])
 def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginner, cli, curve, monkeypatch, tmp_path):
     monkeypatch.setattr(Run, "epochs", 4)                                 # rows of three updates
@@ -112,7 +112,7 @@ def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginne
     assert load_checkpoint(tmp_path / "1/x/x_s1/checkpoint.pt")["update"] == 12
 
 
-# Turned red by: no `stopped` in the checkpoint: what had reached its accuracy would imitate on.
+# Catches: no `stopped` in the checkpoint: what had reached its accuracy would imitate on.
 def test_a_run_that_reached_its_accuracy_is_finished(beginner, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"task": "reverse:length=2,symbols=10", "held_out": 8, "threads": 1, "tensorboard": False, "batch": 8,

@@ -71,7 +71,7 @@ def weights(result: Result) -> torch.Tensor:
     return torch.cat([parts[name].flatten() for name in sorted(parts)])
 
 
-# Turned red by: the KL divergence in the other direction.
+# Catches: the KL divergence in the other direction.
 def test_the_kl_of_a_row_is_from_the_policy_to_its_start(beginner, monkeypatch):
     seen, real = [], kl_to_reference
     monkeypatch.setattr("llm.run.kl_to_reference", lambda model, reference, *rest: seen.append(
@@ -81,7 +81,7 @@ def test_the_kl_of_a_row_is_from_the_policy_to_its_start(beginner, monkeypatch):
     assert [all(map(torch.equal, net.parameters(), start.parameters())) for net in seen[-1]] == [False, True]
 
 
-# Turned red by: a start that is not written down; no accuracies in result.json.
+# Catches: a start that is not written down; no accuracies in result.json.
 def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
     assert cli("llm", "dapo", *WORDS, "--model", beginner, "--prompts", 4, "--exp-name", "back", "--seed", 7).code == 0
     run = tmp_path / "runs/back/back_s7"
@@ -128,7 +128,7 @@ LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "
                    "ratio_max"}}
 
 
-# Turned red by: a row of whatever was added; ratios to a teacher of whom nobody knows what he thought likely; the
+# Catches: a row of whatever was added; ratios to a teacher of whom nobody knows what he thought likely; the
 # columns of one method in the rows of another.
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "reward_model"])
 def test_every_method_has_the_same_columns_and_some_its_own(method, beginner):
@@ -148,7 +148,7 @@ def test_every_method_has_the_same_columns_and_some_its_own(method, beginner):
     assert result.measure == "held_out_accuracy" and result.quality == result.progress["held_out_accuracy"][-1]
 
 
-# A reward model has no responses of its own to count. Turned red by: the accuracy on the pairs that it learns from.
+# A reward model has no responses of its own to count. Catches: the accuracy on the pairs that it learns from.
 def test_a_reward_model_has_columns_of_its_own(beginner):
     result = train("reward_model", beginner, reward=early)
     assert list(result.progress) == [
@@ -160,7 +160,7 @@ def test_a_reward_model_has_columns_of_its_own(beginner):
     assert ended["pair_accuracy"] == result.quality and "held_out_accuracy" not in ended
 
 
-# Turned red by: problems drawn without the seed; a generator that is another after each checkpoint.
+# Catches: problems drawn without the seed; a generator that is another after each checkpoint.
 def test_the_seed_decides_the_curve_and_nothing_else_does(beginner, curve):
     first = train("grpo", beginner, reward=early, minibatches=2)
     torch.manual_seed(99)
@@ -173,7 +173,7 @@ def test_the_seed_decides_the_curve_and_nothing_else_does(beginner, curve):
 
 # Where a run begins.
 
-# Turned red by: a model of the right shape whose weights are not loaded; `evaluate` with the generator of the rollout.
+# Catches: a model of the right shape whose weights are not loaded; `evaluate` with the generator of the rollout.
 @pytest.mark.long
 def test_learning_from_rewards_begins_where_the_start_ended(able):
     ended = read_json(Path(able, "result.json"))
@@ -187,7 +187,7 @@ def test_learning_from_rewards_begins_where_the_start_ended(able):
     assert moved.progress["kl_to_initial"][-1] > 1e-4
 
 
-# Turned red by: a start made anew each time; `width` or `stop_accuracy` missing in its name; `micro_batch` or
+# Catches: a start made anew each time; `width` or `stop_accuracy` missing in its name; `micro_batch` or
 # `exp_name` in it.
 @pytest.mark.long
 def test_a_start_is_made_once_and_found_again(monkeypatch):
@@ -220,7 +220,7 @@ def test_a_start_is_made_once_and_found_again(monkeypatch):
     assert len(set(starts)) == 1 + len(others)
 
 
-# Turned red by: the clock of evaluation left in that of the rollout; held-out problems looked for at every row, or the
+# Catches: the clock of evaluation left in that of the rollout; held-out problems looked for at every row, or the
 # divergence from the start measured, by no clock.
 @pytest.mark.long
 def test_the_columns_of_seconds_add_up(beginner):
@@ -244,7 +244,7 @@ def test_the_columns_of_seconds_add_up(beginner):
     assert not any(imitation.progress["rollout_seconds"] + imitation.progress["reward_seconds"])
 
 
-# Turned red by: one digit of steps a second, which makes 0.0 of a run whose updates take a minute.
+# Catches: one digit of steps a second, which makes 0.0 of a run whose updates take a minute.
 def test_a_slow_run_says_how_long_it_takes(beginner, monkeypatch, capsys):
     monkeypatch.setattr("spinup.runs.training.Training.seconds", property(lambda run: 125.0 * max(1, run.steps)))
     result = train("grpo", beginner, quiet=False)
@@ -254,7 +254,7 @@ def test_a_slow_run_says_how_long_it_takes(beginner, monkeypatch, capsys):
     assert "4 steps in 8 min 20 s, 0.008 a second" in said
 
 
-# Turned red by: a problem that is read, and greedily answered, again and again where few are held out; answers judged
+# Catches: a problem that is read, and greedily answered, again and again where few are held out; answers judged
 # beside the problem of another row.
 def test_each_of_few_held_out_problems_is_read_once(able, monkeypatch):
     drawn = []
@@ -275,7 +275,7 @@ def test_each_of_few_held_out_problems_is_read_once(able, monkeypatch):
 
 # What a run gives.
 
-# Turned red by: `load` without the weights, or with another longest response than the run's; `greedy` not handed on.
+# Catches: `load` without the weights, or with another longest response than the run's; `greedy` not handed on.
 @pytest.mark.parametrize(("method", "settings"), [
     ("grpo", {}), ("dapo", {}), ("rloo", {"max_tokens": 2}), ("rloo", {"reward": early})])
 def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, able):
@@ -306,7 +306,7 @@ def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, 
             loaded[0].respond(**{"prompt": "ab>"} | given)
 
 
-# Turned red by: evaluating with the generator of the rollout.
+# Catches: evaluating with the generator of the rollout.
 @pytest.mark.parametrize(("method", "settings", "looks"), [
     ("reinforce", {"reward": early}, {}), ("grpo", {"reward": early, "minibatches": 2}, {}),
     ("sft", {}, {"stop_accuracy": 1.0, "stop_every": 1})])
@@ -317,7 +317,7 @@ def test_looking_does_not_change_what_is_learned(method, settings, looks, beginn
     assert seldom.progress["loss"] == often.progress["loss"]
 
 
-# Turned red by: a policy that answers without the tool of the task that it was trained on.
+# Catches: a policy that answers without the tool of the task that it was trained on.
 def test_the_policy_of_a_tool_task_has_its_tool():
     result = llm.sft("calculator:digits=1", batch=4, **TINY | SHAPE | {"task": "calculator:digits=1"})
     asked = make_task("calculator:digits=1").problems(1, np.random.default_rng(0))[0].prompt
@@ -328,7 +328,7 @@ def test_the_policy_of_a_tool_task_has_its_tool():
         assert written and all(text[1] == "]" for text in written)
 
 
-# Turned red by: a start that is told from another by the name of the task's class, or of the reward's function.
+# Catches: a start that is told from another by the name of the task's class, or of the reward's function.
 @pytest.mark.long
 def test_a_start_is_of_its_own_task_and_reward():
     class Echo:
@@ -358,7 +358,7 @@ def test_a_value_function_alone_is_no_training(beginner):
         train("vapo", beginner, value_warmup=4)
 
 
-# Turned red by: room for the longest of a few prompts; none for the end of what was cut off.
+# Catches: room for the longest of a few prompts; none for the end of what was cut off.
 def test_all_prompts_must_fit(beginner, tmp_path):
     prompts = [{"prompt": "a" * (500 if i == 77 else 2), "answer": f"{'abc'[i % 3]}"} for i in range(200)]
     prompts = [{**row, "prompt": row["prompt"] + "abcdefghij"[i // 20] + "abcdefghij"[i // 2 % 10] + "ab"[i % 2]}
@@ -370,7 +370,7 @@ def test_all_prompts_must_fit(beginner, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-# Turned red by: a piece whose gradient or loss replaces that of the one before; pieces weighed alike in what is shown.
+# Catches: a piece whose gradient or loss replaces that of the one before; pieces weighed alike in what is shown.
 @pytest.mark.long("dapo-settings2")
 @pytest.mark.parametrize(("method", "settings"), [
     ("sft", {}), ("reinforce_pp", {"kl_coef": 0.1}), ("dapo", {"epochs": 2, "minibatches": 2}),
@@ -408,7 +408,7 @@ SAID = {                                # a row that calls for a sentence, its w
     "far": ({"kl_to_initial": 12.3}, "initial policy is 12 nats per token", {"kl_to_initial": 10.0})}
 
 
-# Turned red by: each comparison with, or without, its limit; a limit on the loss without its absolute value, or without
+# Catches: each comparison with, or without, its limit; a limit on the loss without its absolute value, or without
 # the gradient, or of any method; one on the entropy without the accuracy.
 @pytest.mark.parametrize("case", SAID)
 def test_what_has_puzzled_people_is_said_in_words(case):
@@ -419,7 +419,7 @@ def test_what_has_puzzled_people_is_said_in_words(case):
 
 
 # Where rewards have no upper end, a reward of 1 is nothing special, and how often it is reached tells nothing.
-# Turned red by: a measure that is not looked at.
+# Catches: a measure that is not looked at.
 def test_of_a_graded_task_nothing_is_said_that_holds_for_solved_or_not():
     row = {**WELL, "reward": 3.0, "held_out_accuracy": 1.0, "zero_variance": 0.9, "cut_off": 0.4, "entropy": 0.001}
     contrast, cut_off, entropy = diagnose(row, 7, "held_out_reward")
@@ -429,18 +429,18 @@ def test_of_a_graded_task_nothing_is_said_that_holds_for_solved_or_not():
     assert "nearly solved" in diagnose(row, 7)[0]
 
 
-# Turned red by: a run that does not hand on what it is measured by.
+# Catches: a run that does not hand on what it is measured by.
 def test_a_run_on_a_graded_task_is_told_what_holds_there(beginner, capsys):
     train("grpo", beginner, task="taste:letters=10,length=2", quiet=False)
     assert "of responses are cut off at 4 tokens and are scored although they are unfinished" in capsys.readouterr().out
 
 
-# Turned red by: `not ... <= CUT_OFF`, which NaN is.
+# Catches: `not ... <= CUT_OFF`, which NaN is.
 def test_of_numbers_that_a_method_lacks_nothing_is_said():
     assert diagnose({**dict.fromkeys(WELL, math.nan), "held_out_accuracy": 0.1}, 7) == []
 
 
-# Turned red by: sentences compared with their numbers, which differ in every row; `said` not kept in the checkpoint.
+# Catches: sentences compared with their numbers, which differ in every row; `said` not kept in the checkpoint.
 def test_a_sentence_is_said_once(beginner, capsys):
     result = train("grpo", beginner, total_steps=20, lr=1e-9, quiet=False)
     said = capsys.readouterr().out
@@ -467,7 +467,7 @@ class Vowels:
         return sum(letter in "aei" for letter in response) / 2
 
 
-# Turned red by: a resume that runs what was only named; `load` without the longest response of the task.
+# Catches: a resume that runs what was only named; `load` without the longest response of the task.
 def test_a_task_may_be_an_object(cli, beginner, curve):
     result = train("grpo", beginner, task=Vowels())
     assert result.directory.as_posix() == "runs/llm-grpo_vowels_1/llm-grpo_vowels_1_s1"
@@ -488,7 +488,7 @@ def test_a_task_may_be_an_object(cli, beginner, curve):
     assert train("sft", beginner, task=Vowels(), total_steps=3).status == "finished"
 
 
-# A list is kept whole in config.json, so that nothing else is needed to go on. Turned red by: a list that comes back
+# A list is kept whole in config.json, so that nothing else is needed to go on. Catches: a list that comes back
 # as something else; a curve that asks it for its name.
 @pytest.mark.long
 def test_a_task_may_be_a_list_of_prompts(cli, curve, full_runs):
@@ -504,7 +504,7 @@ def test_a_task_may_be_a_list_of_prompts(cli, curve, full_runs):
     assert cli("resume", where).code == 0 and curve(where) == whole
 
 
-# Turned red by: JSON's own traceback in the middle of a training.
+# Catches: JSON's own traceback in the middle of a training.
 @pytest.mark.long
 def test_a_list_that_json_cannot_hold_is_named_and_a_path_is_a_text(cli, tmp_path):
     prompts = [{"prompt": f"{a}{b}>", "answer": b + a, "seen": {1}} for a in "abcd" for b in "abcd"]
@@ -521,7 +521,7 @@ def test_a_list_that_json_cannot_hold_is_named_and_a_path_is_a_text(cli, tmp_pat
     assert json.loads(cli("eval", told, "--json").out)["task"] == "mine"
 
 
-# Turned red by: the function named as if it were the task.
+# Catches: the function named as if it were the task.
 def test_a_reward_may_be_a_function(cli, beginner):
     seen = []
 
@@ -541,7 +541,7 @@ def test_a_reward_may_be_a_function(cli, beginner):
     assert train("rloo", beginner, reward=vowels, resume=result.directory).status == "finished"
 
 
-# Turned red by: no `check_finite` in `backward`.
+# Catches: no `check_finite` in `backward`.
 def test_a_number_that_is_not_finite_stops_the_run_and_is_named(beginner):
     said = r"(loss|entropy|model.embed.weight) became NaN between steps . and .; .* try a smaller --lr"
     with pytest.raises(NonFiniteError, match=said):
@@ -550,7 +550,7 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_named(beginner):
     assert json.loads((directory / "result.json").read_text())["status"] == "failed"
 
 
-# Turned red by: a layer or a copy of another type; moments in bf16, which lose small steps; a saved model that its
+# Catches: a layer or a copy of another type; moments in bf16, which lose small steps; a saved model that its
 # reader would compute in bf16; a recorded step that reads weights or a cache of another place.
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_in_bf16(method, beginner, recorded):

@@ -24,7 +24,7 @@ class Stop(Exception):
     pass
 
 
-# Turned red by: texts of one problem only, or of the training; rewards of other responses; rows after the checkpoint
+# Catches: texts of one problem only, or of the training; rewards of other responses; rows after the checkpoint
 # that a resumed run leaves in the file, or its own that it leaves out.
 def test_each_row_has_texts_also_after_a_resume(beginner, tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "epochs", 4)
@@ -48,7 +48,7 @@ def test_each_row_has_texts_also_after_a_resume(beginner, tmp_path, monkeypatch)
     assert read(directory) == rows
 
 
-# Turned red by: a file that grows with the length of the texts; one that is not JSON for any text; no true reward.
+# Catches: a file that grows with the length of the texts; one that is not JSON for any text; no true reward.
 def test_texts_are_bounded(beginner, tmp_path):
     run = llm.load(beginner)
     from llm.rollout import sample

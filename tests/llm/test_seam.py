@@ -73,7 +73,7 @@ def trained_with(broken: list[str], method: str, model: str, folder: Path, monke
         vars(module).update(before)                                     # another Config could not be sent to processes
 
 
-# A new file of llm/algos takes part at once. Turned red by: a copy of the parent's loss in it, or one of torch's in its
+# A new file of llm/algos takes part at once. Catches: a copy of the parent's loss in it, or one of torch's in its
 # place; a loss that is never called; a file that takes nothing of the parent that its TOML names.
 @pytest.mark.long("dqn")
 @pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].parents and m not in OWN_LOSS])
@@ -84,7 +84,7 @@ def test_a_method_has_no_loss_of_its_own(method, beginner, tmp_path, monkeypatch
         trained_with([f"{module}.{name}" for name in functions], method, beginner, tmp_path, monkeypatch)
 
 
-# What learns from preferences has no classic sibling. Turned red by: another loss in the reward model.
+# What learns from preferences has no classic sibling. Catches: another loss in the reward model.
 def test_a_reward_model_has_one_loss_and_it_is_that_of_dpo(beginner, tmp_path, monkeypatch):
     assert taken(METHODS["dpo"]) == ("llm.algos.reward_model", ["bradley_terry"])
     assert not METHODS["reward_model"].parents
@@ -92,7 +92,7 @@ def test_a_reward_model_has_one_loss_and_it_is_that_of_dpo(beginner, tmp_path, m
         trained_with(["llm.algos.reward_model.bradley_terry"], "reward_model", beginner, tmp_path, monkeypatch, False)
 
 
-# Turned red by: a copy of one of them in llm/algos; one that is not called.
+# Catches: a copy of one of them in llm/algos; one that is not called.
 @pytest.mark.parametrize(("method", "function"), [
     *((method, name) for method in ("ppo", "vapo", "self_play")
       for name in ("spinup.algos.ppo.value_loss", "spinup.core.returns.gae")),
@@ -125,7 +125,7 @@ def surrogate(logp, old, adv):
     return clipped_surrogate(logp, old, adv, (0.2, 0.28))[0]
 
 
-# Turned red by: `score` one token late or early; an episode that ends one token early; a reward before the last token,
+# Catches: `score` one token late or early; an episode that ends one token early; a reward before the last token,
 # or that of another response.
 @pytest.mark.parametrize("loss", [lambda logp, old, adv: policy_gradient(logp, adv)[0], surrogate], ids=["vpg", "ppo"])
 @pytest.mark.parametrize("make", [bed.TabularPolicy, transformer], ids=["table", "transformer"])
@@ -156,13 +156,13 @@ def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(make, loss
     torch.testing.assert_close(gradient(at_once, policy), expected, atol=1e-6, rtol=1e-5)
 
 
-# Turned red by: an observation that is not in its space; a `reset` that forgets the seed.
+# Catches: an observation that is not in its space; a `reset` that forgets the seed.
 @pytest.mark.filterwarnings("ignore:.*environment's spec")                # it is in no registry
 def test_the_token_environment_is_gymnasiums():
     check_env(bed.TokenEnv(bed.Testbed()), skip_render_check=True)
 
 
-# Turned red by: another temperature or prompt than the sampler's; an end among the tokens.
+# Catches: another temperature or prompt than the sampler's; an end among the tokens.
 def test_a_sampler_can_draw_every_response():
     testbed, model, g = bed.Testbed(), transformer(), torch.Generator().manual_seed(0)
     out = Sampler(model, end=-1)(testbed.prompts, samples=4000, max_tokens=3, generator=g)
@@ -175,7 +175,7 @@ def test_a_sampler_can_draw_every_response():
 
 # What the testbed itself says.
 
-# Turned red by: a row number without its + 1, with which two beginnings share a row.
+# Catches: a row number without its + 1, with which two beginnings share a row.
 def test_every_beginning_has_its_own_row():
     policy = bed.TabularPolicy()
     with torch.no_grad():
@@ -191,7 +191,7 @@ def policies(testbed, seed=1):
     return policy, other, testbed.log_probs(policy), testbed.log_probs(other).detach()
 
 
-# Turned red by: beta on the wrong side; Z left out; rewards of other responses.
+# Catches: beta on the wrong side; Z left out; rewards of other responses.
 def test_the_optimal_policy_is_the_best():
     testbed, beta = bed.Testbed(), 0.3
     _, _, log_p, log_ref = policies(testbed)
@@ -206,7 +206,7 @@ def test_the_optimal_policy_is_the_best():
     assert testbed.expected_reward(testbed.optimal(log_ref, 1e-3)) > testbed.rewards.max() - 1e-2
 
 
-# Turned red by: the logarithm to another base, a missing half in `total_variation`.
+# Catches: the logarithm to another base, a missing half in `total_variation`.
 def test_entropy_and_distances():
     testbed = bed.Testbed(2, 2)
     uniform = testbed.log_probs(bed.TabularPolicy(2, 2, scale=0)).detach()
@@ -218,7 +218,7 @@ def test_entropy_and_distances():
 
 # Expectations by enumeration.
 
-# Turned red by: either ratio upside down; k3 without its log ratio.
+# Catches: either ratio upside down; k3 without its log ratio.
 def test_k1_and_k3_are_the_divergence():
     testbed = bed.Testbed()
     policy, other, log_p, log_ref = policies(testbed)
@@ -229,7 +229,7 @@ def test_k1_and_k3_are_the_divergence():
         torch.testing.assert_close(bed.expectation(log_p, estimator(logp, ref).sum(1)), exact)
 
 
-# Turned red by: k1, k3 in place of k2 (a k1 in the loss does nothing: bug 20 of many a library).
+# Catches: k1, k3 in place of k2 (a k1 in the loss does nothing: bug 20 of many a library).
 def test_only_k2_has_the_gradient_of_the_divergence():
     testbed = bed.Testbed()
     policy, _, log_p, log_ref = policies(testbed)
@@ -245,7 +245,7 @@ def test_only_k2_has_the_gradient_of_the_divergence():
 
 
 # Token by token k2 has the gradient of each token's divergence, what comes before it being given: that a token leads to
-# beginnings where the policies differ more or less is not in it. Turned red by: the half of k2 left out.
+# beginnings where the policies differ more or less is not in it. Catches: the half of k2 left out.
 def test_k2_of_tokens_takes_beginnings_as_given():
     testbed = bed.Testbed()
     policy, other, log_p, _ = policies(testbed)
@@ -261,7 +261,7 @@ LOSSES = {"vpg": lambda logp, adv: policy_gradient(logp, adv)[0],
 each_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 
-# Turned red by: a loss of the other sign; a ratio whose old part has a gradient.
+# Catches: a loss of the other sign; a ratio whose old part has a gradient.
 @each_loss
 def test_both_losses_have_the_policy_gradient(loss):
     testbed = bed.Testbed()
@@ -272,7 +272,7 @@ def test_both_losses_have_the_policy_gradient(loss):
 
 
 # The divergence as a price within the reward: REINFORCE++'s way, exact for whole responses too.
-# Turned red by: the price of a token alone in place of the sum of those to come; the price added.
+# Catches: the price of a token alone in place of the sum of those to come; the price added.
 @each_loss
 def test_a_price_for_divergence_has_the_gradient_of_the_whole_objective(loss):
     testbed, beta = bed.Testbed(), 0.3
@@ -284,7 +284,7 @@ def test_a_price_for_divergence_has_the_gradient_of_the_whole_objective(loss):
 
 
 # PPO's way, with a value function besides: what is subtracted depends on the beginning alone, so that any values at all
-# leave the gradient as it is, as long as lambda is 1. Turned red by: the value of the state behind a token; a price
+# leave the gradient as it is, as long as lambda is 1. Catches: the value of the state behind a token; a price
 # added, or not handed on; a score on another token than the last; gamma or lambda below 1.
 @each_loss
 @pytest.mark.parametrize("values", ["none", "any"])
@@ -324,7 +324,7 @@ def greedy(log_p):
 
 
 # What a baseline may be: a running mean is a number that these responses do not change, as is what the greedy response
-# earned; the others' mean is not of one's own response. Turned red by: G in place of G - 1 in `leave_one_out`.
+# earned; the others' mean is not of one's own response. Catches: G in place of G - 1 in `leave_one_out`.
 @pytest.mark.parametrize("baseline", [lambda rewards, log_p: leave_one_out(rewards, 2),
                                       lambda rewards, log_p: rewards - 0.37,
                                       lambda rewards, log_p: rewards - greedy(log_p)],
@@ -334,7 +334,7 @@ def test_baselines_leave_the_expected_gradient_as_it_is(baseline):
 
 
 # One's own reward is in the mean that GRPO compares it with: the gradient is shorter by (G - 1) / G, and as straight.
-# Its division by the deviation turns it. Turned red by: the deviation divided by in both.
+# Its division by the deviation turns it. Catches: the deviation divided by in both.
 @pytest.mark.parametrize("G", [2, 3])
 def test_a_groups_mean_shortens_the_expected_gradient(G):
     found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "mean"), G)
@@ -343,7 +343,7 @@ def test_a_groups_mean_shortens_the_expected_gradient(G):
     assert torch.cosine_similarity(found, exact, dim=0) < 0.9999
 
 
-# Turned red by: either baseline of another group; G - 1 mistaken for G.
+# Catches: either baseline of another group; G - 1 mistaken for G.
 @pytest.mark.parametrize("G", [2, 3, 8])
 def test_rloo_is_dr_grpo_but_for_its_scale(G):
     rewards = torch.rand(5 * G, generator=torch.Generator().manual_seed(G))

@@ -40,7 +40,7 @@ def scripted(monkeypatch):
     return script
 
 
-# Turned red by: tokens after the first right attempt, attempts that are missing, unsolved problems left out.
+# Catches: tokens after the first right attempt, attempts that are missing, unsolved problems left out.
 def test_a_search_stops_at_its_first_right_attempt():
     right = np.array([[0, 1, 0, 1], [0, 0, 0, 0]], bool)
     tokens = np.array([[3, 4, 5, 6], [1, 1, 1, 1]])
@@ -50,7 +50,7 @@ def test_a_search_stops_at_its_first_right_attempt():
     assert powers(1) == [1] and powers(8) == [1, 2, 4, 8] and powers(6) == [1, 2, 4, 6]
 
 
-# Turned red by: another temperature than the policy's; the problems of the run's own evaluation, whatever the seed.
+# Catches: another temperature than the policy's; the problems of the run's own evaluation, whatever the seed.
 def test_what_a_search_samples(monkeypatch):
     asked, problems = [], []
     task = make_task("reverse:length=3")
@@ -84,7 +84,7 @@ def test_best_and_vote_differ(scripted):
     assert chosen.after(6) == (1.0, 8.0) and voted.after(6) == (1.0, 24.0) and voted.after(5) == (0.0, 20.0)
 
 
-# Turned red by: whole responses compared, of which no two are equal; a vote of responses without an answer.
+# Catches: whole responses compared, of which no two are equal; a vote of responses without an answer.
 def test_a_vote_compares_final_answers(scripted):
     task = make_task("steps")
     problem = task.problems(1, np.random.default_rng(0), True)[0]
@@ -99,7 +99,7 @@ def test_a_vote_compares_final_answers(scripted):
     assert voted.right.any()
 
 
-# Turned red by: a repair that counts as an attempt, or the checker's message in the tokens.
+# Catches: a repair that counts as an attempt, or the checker's message in the tokens.
 def test_repairs_are_compared_with_attempts(scripted):
     task, problem = make_task("proofs:turns=2"), Problem(CHAIN.statement, "", CHAIN)
     policy, _ = scripted(task, "e.?1N.b,c,d,e.", "b,c,d,e.", "e.?1N.e.", "b,c,d,e.")
@@ -109,7 +109,7 @@ def test_repairs_are_compared_with_attempts(scripted):
     assert found["repair"].right.tolist() == [[True, True]] and found["repair"].tokens.tolist() == [[10, 8]]
 
 
-# Turned red by: lemmas of another theorem, no lemmas, a proof that is right only with a lemma that has no proof.
+# Catches: lemmas of another theorem, no lemmas, a proof that is right only with a lemma that has no proof.
 def test_lemmas_solve_what_single_attempts_do_not(scripted, monkeypatch):
     monkeypatch.setattr(llm.search, "ROUND", 1)
     task, other = make_task("proofs"), Problem("f:f|a.", "f|a.", Theorem((parse("f"),), parse("f|a"), "f|a"))

@@ -112,7 +112,7 @@ class TwoEnds(CharTokenizer):
     ends = frozenset([0, 1])
 
 
-# Turned red by: an episode that is told of one end alone, `tokens[-1] == end`.
+# Catches: an episode that is told of one end alone, `tokens[-1] == end`.
 def test_each_of_several_ends_ends_the_turn(model):
     task = Guess()
     batch = drawn(task, Start(model.model, TwoEnds(model.tokenizer.alphabet)))
@@ -121,7 +121,7 @@ def test_each_of_several_ends_ends_the_turn(model):
     assert batch.responses.lengths[empty].eq(1).all() and batch.responses.finished[empty].all()
 
 
-# Turned red by: an observation that is masked in, or a turn that is masked out; the reward of one turn alone, or of
+# Catches: an observation that is masked in, or a turn that is masked out; the reward of one turn alone, or of
 # another row; a response that goes on behind its episode; a turn that is judged twice, or not at all where the end
 # token or the limit ended it; an episode for two responses.
 def test_the_environment_answers_each_turn(model):
@@ -154,7 +154,7 @@ def test_the_environment_answers_each_turn(model):
     assert len(ends) > 8 and batch.rewards.max() > 0
 
 
-# Turned red by: a turn of the limit's that is judged although not one character of it was written; one that is not.
+# Catches: a turn of the limit's that is judged although not one character of it was written; one that is not.
 def test_what_the_limit_cuts_off_is_judged_where_it_has_begun(model):
     for limit in 2, 3, 4:
         task = Guess(guesses=9, max_tokens=limit)
@@ -169,7 +169,7 @@ def test_what_the_limit_cuts_off_is_judged_where_it_has_begun(model):
         assert {"?", "1"} <= seen                                         # `?` without an answer, and half a turn
 
 
-# Turned red by: the tool as another mechanism than episodes: another mask, or another draw.
+# Catches: the tool as another mechanism than episodes: another mask, or another draw.
 def test_a_tool_is_the_case_without_memory(model):
     class Calling(Copy):
         def tool(self, text):
@@ -194,7 +194,7 @@ def test_a_tool_is_the_case_without_memory(model):
         torch.testing.assert_close(getattr(first.responses, name), getattr(second.responses, name), rtol=0, atol=0)
 
 
-# Turned red by: a gradient of the environment's words, of the end that it wrote, or none of the policy's.
+# Catches: a gradient of the environment's words, of the end that it wrote, or none of the policy's.
 def test_the_environments_words_have_no_gradient(model, monkeypatch):
     batch, leaves = drawn(Guess(), model), []
 
@@ -214,7 +214,7 @@ def test_the_environments_words_have_no_gradient(model, monkeypatch):
     assert torch.equal(leaves[0].grad != 0, batch.responses.mask > 0)
 
 
-# Turned red by: a method that does not run on such a task; episodes that are left open; a reward that is not the sum.
+# Catches: a method that does not run on such a task; episodes that are left open; a reward that is not the sum.
 @pytest.mark.long("grpo")
 @pytest.mark.parametrize("method", ["grpo", "ppo", "reinforce_pp", "best_of_n"])
 def test_it_is_trained(method, folder, tmp_path, monkeypatch):
@@ -239,7 +239,7 @@ def test_it_is_trained(method, folder, tmp_path, monkeypatch):
     assert all(len(turn) <= 3 for turn in result.policy.respond("2-7:", 8, max_tokens=3))
 
 
-# Turned red by: a response that goes on for the environment, where nobody answers.
+# Catches: a response that goes on for the environment, where nobody answers.
 def test_without_an_environment_a_response_is_one_turn(model):
     policy = LanguagePolicy(model.model, model.tokenizer, 10, **speech(Guess()))
     turns = policy.respond("2-7:", 64)
@@ -248,7 +248,7 @@ def test_without_an_environment_a_response_is_one_turn(model):
     assert all(len(turn) <= 1 for turn in policy.respond("2-7:", 64))
 
 
-# Turned red by: a close that is forgotten after an error, after Ctrl-C, or where another close fails.
+# Catches: a close that is forgotten after an error, after Ctrl-C, or where another close fails.
 @pytest.mark.parametrize("error", [ZeroDivisionError("mine"), KeyboardInterrupt()])
 @pytest.mark.parametrize("where", ["open", "act", "observe", "close"])
 def test_every_episode_is_closed_whatever_happens(where, error, model):
@@ -280,7 +280,7 @@ def test_every_episode_is_closed_whatever_happens(where, error, model):
         assert "ZeroDivisionError: mine (" in str(caught.value)
 
 
-# Turned red by: a wrong result that is found out by torch, in other words.
+# Catches: a wrong result that is found out by torch, in other words.
 @pytest.mark.parametrize(("where", "result", "words"), [
     ("act", 1.0, r"`act` of the task guess must return \(reward, done\), but returned 1.0 for the turn "),
     ("act", (float("nan"), False), "`act` of the task guess must return a finite number, but returned nan for"),
@@ -292,7 +292,7 @@ def test_wrong_results_are_named(where, result, words, model, monkeypatch):
         drawn(Guess(), model)
 
 
-# Turned red by: the environment's words imitated; an end that is imitated although the episode wrote it.
+# Catches: the environment's words imitated; an end that is imitated although the episode wrote it.
 def test_a_demonstration_is_imitated_where_it_is_the_policys(model):
     task, problem = Guess(), Problem("0-7:", data=5)
     text = task.demonstration(problem, None)
@@ -308,7 +308,7 @@ def test_a_demonstration_is_imitated_where_it_is_the_policys(model):
     assert everything_is_closed(task)
 
 
-# Turned red by: a tool that is asked behind its own words in one of the two; its words imitated; an end that is
+# Catches: a tool that is asked behind its own words in one of the two; its words imitated; an end that is
 # imitated where the tool goes on.
 def test_a_tool_whose_words_call_it_is_the_same_in_samples_and_demonstrations():
     class Calling(Copy):
@@ -330,7 +330,7 @@ def test_a_tool_whose_words_call_it_is_the_same_in_samples_and_demonstrations():
     assert shown.lengths.tolist() == [6, 4, 3]
 
 
-# Turned red by: the turns' rewards where the user gave another judge; episodes that are lost with it.
+# Catches: the turns' rewards where the user gave another judge; episodes that are lost with it.
 def test_a_reward_of_the_users_judges_the_whole_response(model):
     task = Guess()
     batch = drawn(make_task(task, lambda prompt, response: len(response)), model, n=8)
@@ -338,7 +338,7 @@ def test_a_reward_of_the_users_judges_the_whole_response(model):
     assert any("+" in text for text in batch.texts) and everything_is_closed(task)
 
 
-# Turned red by: a form that only a class derived from ours has.
+# Catches: a form that only a class derived from ours has.
 def test_an_environment_of_any_class(model):
     class Plain:
         name, alphabet, max_tokens, end_of_turn = "plain", Guess.alphabet, 10, "?"
@@ -360,7 +360,7 @@ def test_an_environment_of_any_class(model):
     assert set(batch.rewards.tolist()) <= {0.0, 0.5} and 0.5 in batch.rewards.tolist() and len(closed) == 16
 
 
-# What people do with it. Turned red by: a command that does not open the episodes of a task.
+# What people do with it. Catches: a command that does not open the episodes of a task.
 def test_the_commands_open_episodes(folder, tmp_path, capsys):
     (tmp_path / "turns.py").write_text("from tests.llm.test_turns import Guess\n")
     task = f"{tmp_path / 'turns.py'}:Guess:guesses=3,max_tokens=10"

@@ -29,7 +29,7 @@ def columns(directory: Path) -> dict[str, list[float]]:
     return {name: [float(row[name]) for row in rows] for name in rows[0]}
 
 
-# Turned red by: `stateful` left out of `keep`; a state that is loaded into another layer.
+# Catches: `stateful` left out of `keep`; a state that is loaded into another layer.
 @pytest.mark.long
 def test_hints_and_coefficient_go_on_where_a_killed_run_was(scored, beginner, killed, cli, curve, tmp_path):
     words = [*KEPT, "--model", beginner, "--total-steps", 80, "--checkpoint-steps", 7]
@@ -43,7 +43,7 @@ def test_hints_and_coefficient_go_on_where_a_killed_run_was(scored, beginner, ki
     assert {*kept} == {"hints", "length"}
 
 
-# Turned red by: a reward of the wrapper in the held-out columns; a hint there; a column left out.
+# Catches: a reward of the wrapper in the held-out columns; a hint there; a column left out.
 def test_the_held_out_columns_are_those_of_the_task(beginner, cli, monkeypatch, tmp_path):
     monkeypatch.setattr(Run, "epochs", 2)
     for name, task in (("plain", TASK), ("wrapped", f"hints:format,pattern=.*:{TASK}")):
@@ -56,7 +56,7 @@ def test_the_held_out_columns_are_those_of_the_task(beginner, cli, monkeypatch, 
     assert wrapped["held_out_reward_right"] == plain["held_out_accuracy"]
 
 
-# Turned red by: a share of right majorities that is not looked at; a command that reads only the last row.
+# Catches: a share of right majorities that is not looked at; a command that reads only the last row.
 def test_diagnose_says_why_votes_fail(beginner, cli, tmp_path):
     done = cli("llm", "grpo", *WORDS, "--task", f"vote:{TASK}", "--model", beginner, "--total-steps", 4)
     assert done.code == 0 and "so `vote:` rewards a wrong answer to the other" in done.out
@@ -72,7 +72,7 @@ def test_diagnose_says_why_votes_fail(beginner, cli, tmp_path):
     assert cli("llm", "diagnose", "classic").code == 2
 
 
-# Turned red by: an initial policy that is trained again for each wrapper.
+# Catches: an initial policy that is trained again for each wrapper.
 @pytest.mark.long
 def test_all_wrappers_share_the_initial_policy_of_their_task(cli, tmp_path):
     words = ["--layers", 1, "--width", 16, "--heads", 2, "--total-steps", 1, "--sft-accuracy", 0.01, "--quiet"]

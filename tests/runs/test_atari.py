@@ -53,7 +53,7 @@ def test_a_mistake_is_answered_in_one_sentence(typed, words, cli, tree):
     assert tree() == []
 
 
-# Turned red by: settings that do not reach the environment, the checkpoint's folder, the evaluation or the film.
+# Catches: settings that do not reach the environment, the checkpoint's folder, the evaluation or the film.
 @pytest.mark.long
 def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.envs.atari.LONGEST", 240)                 # frames of a game

@@ -33,7 +33,7 @@ def run(tmp_path, monkeypatch):
     return result, tested
 
 
-# Turned red by: the last policy, or the latest of the best ones; weights that training goes on to change; a result of
+# Catches: the last policy, or the latest of the best ones; weights that training goes on to change; a result of
 # the run that is the best one's.
 @pytest.mark.long
 def test_the_best_is_that_of_the_highest_test_return(run, cli):
@@ -55,7 +55,7 @@ def test_the_best_is_that_of_the_highest_test_return(run, cli):
     assert max(returns) not in told.values() and read_run(result.directory)["config"]["keep_best"] is True
 
 
-# Turned red by: a best policy that a resumed run forgets, or finds anew.
+# Catches: a best policy that a resumed run forgets, or finds anew.
 @pytest.mark.long
 def test_a_resumed_run_remembers_it(run, tmp_path):
     result, _ = run
@@ -78,7 +78,7 @@ def test_of_equal_ones_the_first_is_kept():
     assert (best.steps, best.test_return) == (1, 3.0)
 
 
-# Turned red by: a choice without test episodes; a traceback for a run that kept none.
+# Catches: a choice without test episodes; a traceback for a run that kept none.
 def test_what_is_missing_is_said(tmp_path):
     given = {**TINY, "log_dir": tmp_path.as_posix(), "total_steps": 256}
     with pytest.raises(UserError, match="add --test-episodes"):

@@ -59,7 +59,7 @@ def test_every_number_has_a_range():
             assert free or limit_of(hint), f"{name} --{field}"
 
 
-# Turns red (each tried): `<=` for `<` in Range.holds; the range not looked at inside a tuple.
+# Catches (each tried): `<=` for `<` in Range.holds; the range not looked at inside a tuple.
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_number_out_of_its_range_is_refused_with_the_range(name):
     config = CONFIGS[name]
@@ -143,7 +143,7 @@ def pixels(actions: Space) -> Callable[[], Env]:
     return Pixels
 
 
-# Turned red by: defaults that count over a preset, a variant, a file or a flag; a kind that is not looked at.
+# Catches: defaults that count over a preset, a variant, a file or a flag; a kind that is not looked at.
 def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
     tables = {"Box": {"epochs": 7, "lam": 0.5, "gamma": 0.5}, "images": {"epochs": 8}, "Discrete": {"epochs": 9}}
     algorithm = replace(PPO)                                              # whose contents are read once
@@ -164,7 +164,7 @@ def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
     assert configure(algorithm, {"env": "CliffWalking-v1"})[0].epochs == 6
 
 
-# Turned red by: a short name that stays short, so that equal runs have two environments; a package that is lost.
+# Catches: a short name that stays short, so that equal runs have two environments; a package that is lost.
 def test_the_full_id_is_stored(tmp_path, monkeypatch):
     assert configure(PPO, {"env": "CartPole"})[0].env == "CartPole-v1"
     (tmp_path / "module_of_a_config.py").write_text("")
@@ -172,7 +172,7 @@ def test_the_full_id_is_stored(tmp_path, monkeypatch):
     assert configure(PPO, {"env": "module_of_a_config:CartPole-v1"})[0].env == "module_of_a_config:CartPole-v1"
 
 
-# Turned red by: a preset that turns a variant into another algorithm; a variant's own preset that does not count.
+# Catches: a preset that turns a variant into another algorithm; a variant's own preset that does not count.
 @pytest.mark.parametrize(("name", "subject", "expected"), [
     ("double_dqn", {"env": "CartPole-v1"}, {"double": True, "update_every": 256}),
     ("vanilla_dqn", {"env": "CartPole-v1"}, {"double": False, "n_steps": 1}),
@@ -185,7 +185,7 @@ def test_a_variant_counts_over_a_preset_but_not_over_its_own(name, subject, expe
     assert {setting: getattr(config, setting) for setting in expected} == expected
 
 
-# Turned red by: a preset of another set; one that is named although the user left presets out.
+# Catches: a preset of another set; one that is named although the user left presets out.
 @pytest.mark.parametrize(("algorithm", "env", "named"), [
     ("ppo", "CartPole-v0", "CartPole-v1"), ("ppo", "ALE/Alien-v5", "PongNoFrameskip-v4"),
     ("dqn", "AlienNoFrameskip-v4", "PongNoFrameskip-v4"), ("ppo", "Humanoid-v5", ""), ("ppo", "FrozenLake-v1", "")])
@@ -195,7 +195,7 @@ def test_the_first_line_names_the_preset_of_a_kindred_environment(algorithm, env
     assert "kindred" not in configure(find(algorithm), {"env": env}, "none")[1]
 
 
-# Turned red by: defaults that the help, or the docstring of the Python function, does not show.
+# Catches: defaults that the help, or the docstring of the Python function, does not show.
 def test_help_and_docstring_show_defaults_by_kind():
     epochs = PPO.defaults["Box"]["epochs"]
     shown = f"{ppo.Config().epochs}; {epochs} for continuous actions"
@@ -203,7 +203,7 @@ def test_help_and_docstring_show_defaults_by_kind():
     assert f"epochs = {shown}: " in trainer("ppo").__doc__
 
 
-# Turns red (each tried): preset and file, or file and flags swapped in api.py; dashes not turned in `read_toml`.
+# Catches (each tried): preset and file, or file and flags swapped in api.py; dashes not turned in `read_toml`.
 def test_flags_count_over_the_file_over_the_preset_over_the_default(tmp_path):
     file, default = tmp_path / "mine.toml", ppo.Config()
     preset = configure(PPO, {})[0]

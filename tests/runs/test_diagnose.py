@@ -20,7 +20,7 @@ def said(row: dict, actions=DISCRETE, config=PLAIN, largest=100.0, alike=0, shar
     return diagnose(HEALTHY | row, config, actions, largest, alike, share)
 
 
-# Turned red by: a sentence that is always said.
+# Catches: a sentence that is always said.
 def test_of_a_healthy_row_nothing_is_said():
     assert said({}) == [] == said({}, BOX)
     assert said(dict.fromkeys(HEALTHY, math.nan)) == [] == diagnose({}, PLAIN, BOX, math.inf, 0, 0.9)
@@ -31,12 +31,12 @@ def test_of_a_healthy_row_nothing_is_said():
     assert said({}, alike=19) == [] == said({}, alike=1000, share=0.05)
 
 
-# Turned red by: an intrinsic reward, or goals in hindsight, taken for no signal.
+# Catches: an intrinsic reward, or goals in hindsight, taken for no signal.
 def test_equal_returns_are_no_fault_where_something_else_is_learned_from():
     assert said({"bonus": 0.1}, alike=40) == [] == said({}, alike=40, config=SimpleNamespace(hindsight_goals=4))
 
 
-# Turned red by: a comparison the other way round; a threshold of another column.
+# Catches: a comparison the other way round; a threshold of another column.
 @pytest.mark.parametrize(("row", "how", "words"), [
     ({"pi_grad_norm": 0.0}, {"config": SimpleNamespace(saturation_coef=0.0)},
      "pi_grad_norm is 0: the policy no longer learns; if tanh bounds the actions, it is saturated; raise "
@@ -74,7 +74,7 @@ def test_the_largest_entropy_of_a_space():
     assert math.isnan(largest_entropy(BOX)) and math.isnan(largest_entropy(spaces.Discrete(1)))
 
 
-# Turned red by: a training that does not look at its rows; a sentence that is said with each of them.
+# Catches: a training that does not look at its rows; a sentence that is said with each of them.
 @pytest.mark.long
 def test_an_actor_that_died_is_told_once(capsys):
     settings = {"total_steps": 300, "learning_starts": 100, "hidden": (8, 8), "tensorboard": False, "preset": "none"}
@@ -98,7 +98,7 @@ class Settles(gymnasium.Env):
         return np.zeros(1, np.float32), float(Settles.episodes > 100), True, False, {}
 
 
-# Turned red by: returns that a resumed run forgets: an agent that is always at its best would be called one that learns
+# Catches: returns that a resumed run forgets: an agent that is always at its best would be called one that learns
 # nothing.
 def test_a_resumed_run_knows_the_returns_before(tmp_path, capsys):
     settings = {"rollout_steps": 32, "num_envs": 4, "tensorboard": False, "log_dir": str(tmp_path), "exp_name": "x"}

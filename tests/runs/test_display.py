@@ -9,7 +9,7 @@ import pytest
 from spinup.runs.display import Display, Screen, duration, quoted, tell_progress
 
 
-# Turned red by: a table that a terminal cannot show; a value beside the name of another; a column that is left out.
+# Catches: a table that a terminal cannot show; a value beside the name of another; a column that is left out.
 def test_the_live_table_shows_every_column_and_the_time_left():
     display, screen = Display("a run", "q", quiet=True), io.StringIO()
     display.console, display.quiet = Screen(file=screen, force_terminal=True, width=100, color_system=None), False
@@ -26,7 +26,7 @@ def test_durations_in_words():
     assert [duration(s) for s in (7.4, 200, 3900, 7500)] == ["7 s", "3 min 20 s", "1 h 05 min", "2 h 05 min"]
 
 
-# Turned red by: an advised command that a shell reads as several words.
+# Catches: an advised command that a shell reads as several words.
 @pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
 @pytest.mark.parametrize("folder", ["runs/a/a_s1", "my runs/a_s1", "it's/a b", "runs/a&b;c", "a$b/(1)", "müller/é",
                                     "a\\b"])
@@ -35,7 +35,7 @@ def test_a_folder_in_a_command_is_one_word(folder):
     assert quoted("runs/a b") == '"runs/a b"'                             # works on Windows too
 
 
-# Turned red by: a line for each batch; the time of what is done for the time left; a line when all is done; output that
+# Catches: a line for each batch; the time of what is done for the time left; a line when all is done; output that
 # --quiet does not stop.
 def test_long_work_says_how_much_is_left(monkeypatch, capsys):
     now = [100.0]

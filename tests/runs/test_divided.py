@@ -21,7 +21,7 @@ SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps":
          "total_steps": 256, "normalise_obs": True, "normalise_reward": True, "quiet": True, "anneal": False}
 
 
-# Turned red by: shares that are summed and not averaged; advantages normalised within a share; a rank that leaves its
+# Catches: shares that are summed and not averaged; advantages normalised within a share; a rank that leaves its
 # gradient out; rollouts of all ranks from the same seeds.
 @pytest.mark.long
 def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, monkeypatch, tmp_path):
@@ -65,7 +65,7 @@ def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, mo
         assert sorted(places.tolist()) == ended.nonzero().tolist()
 
 
-# Turned red by: environments or random numbers of rank 1 that are left out of the checkpoint.
+# Catches: environments or random numbers of rank 1 that are left out of the checkpoint.
 @pytest.mark.long
 def test_a_pair_that_is_killed_resumes_as_if_nothing_had_happened(start, forking, rows, wait_for, cli, curve, tmp_path):
     words = ["ppo", "--preset", "none", "--exp-name", "x", "--total-steps", 1920, "--num-envs", 4, "--rollout-steps",
@@ -105,7 +105,7 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_made(tmp_path, mon
     assert done.code == 2 and "WORLD_SIZE is 'two', but torchrun sets it to a number; type: unset" in done.err
 
 
-# Turned red by: a time limit on what a process does before it exchanges; none on its start.
+# Catches: a time limit on what a process does before it exchanges; none on its start.
 @pytest.mark.parametrize("started", [True, False])
 def test_a_process_may_take_long_before_the_ranks_meet_but_not_to_start(started, monkeypatch):
     class Store:
@@ -124,7 +124,7 @@ def test_a_process_may_take_long_before_the_ranks_meet_but_not_to_start(started,
             _wait(Store(), [child])
 
 
-# Turned red by: a command without torchrun, which cannot resume a run of several processes.
+# Catches: a command without torchrun, which cannot resume a run of several processes.
 def test_torchrun_is_part_of_the_command_that_resumes(monkeypatch):
     assert Workers(1, Config()).program == "spinup"
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")):
@@ -135,7 +135,7 @@ def test_torchrun_is_part_of_the_command_that_resumes(monkeypatch):
         "  spinup plot runs/a\n  torchrun --nproc-per-node 2 -m spinup resume runs/a --total-steps 20")
 
 
-# Turned red by: a cluster that sets WORLD_SIZE alone, which ended every run with a traceback.
+# Catches: a cluster that sets WORLD_SIZE alone, which ended every run with a traceback.
 def test_a_world_size_without_a_rank_is_not_torchrun(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert (ranks.rank(), ranks.wanted(1)) == (0, 1)
@@ -152,7 +152,7 @@ def test_shares_and_seeds_of_ranks(monkeypatch):
     assert seeds[0] == 5 and len(set(seeds)) == 3 and all(isinstance(seed, int) for seed in seeds)
 
 
-# Turned red by: NCCL for two processes on one GPU, which it refuses; all processes on the first GPU.
+# Catches: NCCL for two processes on one GPU, which it refuses; all processes on the first GPU.
 def test_each_process_takes_a_gpu_of_its_own_if_there_are_enough(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
@@ -169,7 +169,7 @@ def test_each_process_takes_a_gpu_of_its_own_if_there_are_enough(monkeypatch):
     assert find_device("cuda:1", True).index == 1 and find_device("auto", False).type == "cpu"
 
 
-# Turned red by: (seed, rank), which is the seed of a copy of an environment too.
+# Catches: (seed, rank), which is the seed of a copy of an environment too.
 def test_a_rank_shares_no_random_numbers_with_an_environment(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     seeds = set(copy_seeds(1, 8))

@@ -4,7 +4,7 @@ import threading
 from spinup.runs.files import write_whole
 
 
-# Turned red by: one temporary file for two writers, which mixes their texts or loses one of them.
+# Catches: one temporary file for two writers, which mixes their texts or loses one of them.
 def test_two_writers_of_one_file_leave_one_of_their_texts(tmp_path):
     path, begun, ended = tmp_path / "x.json", threading.Event(), threading.Event()
 

@@ -30,7 +30,7 @@ def weights(result) -> torch.Tensor:
     return torch.cat([x.flatten() for x in result.policy.module.state_dict().values()])
 
 
-# Without annealing, the steps of a longer run are those of a short one that went on. Turned red by: a checkpoint at the
+# Without annealing, the steps of a longer run are those of a short one that went on. Catches: a checkpoint at the
 # end that lacks a part; a total of steps that stays as it was begun.
 def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
     short, long = train(total_steps=640, exp_name="short"), train(total_steps=1280, exp_name="long")
@@ -41,7 +41,7 @@ def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
     assert json.loads((longer.directory / "result.json").read_text())["status"] == "finished"
 
 
-# Turned red by: a run that went on with other code, and names only the code that it began with.
+# Catches: a run that went on with other code, and names only the code that it began with.
 def test_a_run_names_each_revision_of_the_code_that_trained_it(train, monkeypatch):
     monkeypatch.setattr(training, "git_revision", lambda: "a" * 12)
     monkeypatch.setattr(records, "git_revision", lambda: "a" * 12)
@@ -54,7 +54,7 @@ def test_a_run_names_each_revision_of_the_code_that_trained_it(train, monkeypatc
     assert revisions([run.directory]) == f"{'a' * 12}, {'b' * 12}"
 
 
-# Turned red by: gradient steps of a longer run that begin with the actions of one policy alone, because the random
+# Catches: gradient steps of a longer run that begin with the actions of one policy alone, because the random
 # steps are counted from the start of the run and not from the empty replay buffer.
 def test_a_longer_run_fills_its_replay_with_random_steps_again(tmp_path, monkeypatch):
     def run(steps, resume=None):
@@ -74,7 +74,7 @@ def test_a_longer_run_fills_its_replay_with_random_steps_again(tmp_path, monkeyp
     assert len(drawn) == 60
 
 
-# Turned red by: a run that is made shorter than it is; other settings that slip through beside the total.
+# Catches: a run that is made shorter than it is; other settings that slip through beside the total.
 def test_a_run_cannot_be_made_shorter_or_other(train):
     done = train(total_steps=640)
     with pytest.raises(UserError, match="has already done 640 steps; .* at least 640, not 320"):
@@ -83,7 +83,7 @@ def test_a_run_cannot_be_made_shorter_or_other(train):
         train(total_steps=1280, lr=0.1, resume=done.directory)
 
 
-# A killed run has no result.json. Turned red by: a total that is compared with that alone; a config.json that is
+# A killed run has no result.json. Catches: a total that is compared with that alone; a config.json that is
 # changed though the run cannot go on.
 def test_a_killed_or_shortened_run_stays_as_it_is(train):
     done = train(total_steps=700)                                         # in whole updates: 640
@@ -100,7 +100,7 @@ def test_a_killed_or_shortened_run_stays_as_it_is(train):
     assert (done.directory / "config.json").read_bytes() == before
 
 
-# Turned red by: a finished run that begins again, and writes over its curve, because its checkpoint is gone.
+# Catches: a finished run that begins again, and writes over its curve, because its checkpoint is gone.
 def test_a_finished_run_without_its_checkpoint_is_not_begun_again(train):
     done = train(total_steps=640, exp_name="x")
     before = (done.directory / "progress.csv").read_text()
@@ -110,7 +110,7 @@ def test_a_finished_run_without_its_checkpoint_is_not_begun_again(train):
     assert (done.directory / "progress.csv").read_text() == before
 
 
-# Turned red by: the old result.json, finished, that stays while the run goes on.
+# Catches: the old result.json, finished, that stays while the run goes on.
 def test_an_interrupted_extension_is_not_finished(train, monkeypatch):
     done = train(total_steps=640)
 
@@ -122,7 +122,7 @@ def test_an_interrupted_extension_is_not_finished(train, monkeypatch):
     assert json.loads((done.directory / "result.json").read_text())["status"] == "interrupted"
 
 
-# Turned red by: weights that are not loaded, or are drawn anew afterwards.
+# Catches: weights that are not loaded, or are drawn anew afterwards.
 @pytest.mark.parametrize(("algorithm", "env", "settings"), [
     ("ppo", "CartPole-v1", {"num_envs": 2, "rollout_steps": 32, "total_steps": 64, "lr": 1e-9}),
     ("es", "CartPole-v1", {"pairs": 4, "total_steps": 64, "lr": 1e-9}),
@@ -137,7 +137,7 @@ def test_a_run_may_begin_with_the_policy_of_another(algorithm, env, settings, tm
     assert (weights(began) - weights(first)).abs().max() < 0.01 < (weights(fresh) - weights(first)).abs().max()
 
 
-# Turned red by: an interrupted run that was saved, lost its checkpoint, and starts again over its log.
+# Catches: an interrupted run that was saved, lost its checkpoint, and starts again over its log.
 def test_a_saved_run_without_its_checkpoint_is_not_begun_again(cli, tmp_path, monkeypatch):
     after_update = Run.after_update
 
@@ -158,7 +158,7 @@ def test_a_saved_run_without_its_checkpoint_is_not_begun_again(cli, tmp_path, mo
     assert (run / "progress.csv").read_bytes() == log
 
 
-# Turned red by: weights that a run without a checkpoint forgets, although its config.json still names them.
+# Catches: weights that a run without a checkpoint forgets, although its config.json still names them.
 def test_a_run_that_dies_before_its_first_checkpoint_begins_there_again(train):
     def die(row):
         raise KeyboardInterrupt
@@ -173,7 +173,7 @@ def test_a_run_that_dies_before_its_first_checkpoint_begins_there_again(train):
     assert resumed.status == "finished" and (weights(resumed) - weights(first)).abs().max() < 1e-6
 
 
-# Turned red by: steps of a forgotten replay buffer that the checkpoint still counts, so that a killed run is refused.
+# Catches: steps of a forgotten replay buffer that the checkpoint still counts, so that a killed run is refused.
 @pytest.mark.parametrize("dies_at", [1, 2])
 def test_a_longer_run_that_dies_in_a_save_resumes(dies_at, train, monkeypatch):
     given = {"algorithm": "dqn", "num_envs": 1, "learning_starts": 20, "batch_size": 4, "checkpoint_steps": 30,
@@ -195,7 +195,7 @@ def test_a_longer_run_that_dies_in_a_save_resumes(dies_at, train, monkeypatch):
     assert again.status == "finished" and read_progress(again.directory)["steps"][-1] == 120
 
 
-# Turned red by: a signal during a row, after which weights that have become NaN replace the last good checkpoint.
+# Catches: a signal during a row, after which weights that have become NaN replace the last good checkpoint.
 def test_weights_that_are_not_finite_are_never_saved(train, monkeypatch):
     after_update = Run.after_update
 
@@ -213,7 +213,7 @@ def test_weights_that_are_not_finite_are_never_saved(train, monkeypatch):
     assert state["steps"] == 192 and all(x.isfinite().all() for x in state["parts"]["policy"].values())
 
 
-# Turned red by: a checkpoint whose run has reached its goal, and is killed after it was made longer: it ends at once.
+# Catches: a checkpoint whose run has reached its goal, and is killed after it was made longer: it ends at once.
 def test_a_run_that_stopped_early_can_be_made_longer_although_it_is_killed(train, cli, tmp_path):
     done = train(total_steps=640, exp_name="x")
     state = load_checkpoint(done.directory / "checkpoint.pt")
@@ -234,7 +234,7 @@ def test_a_run_that_stopped_early_can_be_made_longer_although_it_is_killed(train
     assert read_progress(train(total_steps=1280, exp_name="x", resume=done.directory).directory)["steps"][-1] == 1280
 
 
-# Turned red by: a finished run that counts as failed, because its curve could not be drawn.
+# Catches: a finished run that counts as failed, because its curve could not be drawn.
 def test_a_run_is_finished_whatever_its_plot_does(train, monkeypatch, tmp_path):
     def fail(directory):
         raise ImportError("a broken matplotlib")
@@ -251,13 +251,13 @@ def test_a_policy_of_another_network_is_refused_in_one_sentence(train):
         train(total_steps=64, hidden=(16,), init=str(first.directory))
 
 
-# Turned red by: a generator that the user's function and the training share.
+# Catches: a generator that the user's function and the training share.
 def test_numbers_that_the_function_draws_change_nothing(train):
     plain, drawing = (train(total_steps=320, on_row=function) for function in (None, lambda row: torch.rand(7)))
     assert torch.equal(weights(plain), weights(drawing))
 
 
-# Turned red by: a row that is told before it is written, or that can be changed from outside.
+# Catches: a row that is told before it is written, or that can be changed from outside.
 def test_each_row_is_told_to_a_function(train):
     rows = []
     result = train(total_steps=640, on_row=lambda row: rows.append(dict(row)) or row.clear())

@@ -31,7 +31,7 @@ def data(tmp_path, monkeypatch):
     return "d.npz"
 
 
-# Turned red by: an environment that must be named; a measure that is another's; a policy that cannot be evaluated
+# Catches: an environment that must be named; a measure that is another's; a policy that cannot be evaluated
 # without the dataset; a unit of steps that is not said.
 def test_a_run_takes_its_environment_from_the_dataset_and_is_evaluated_without_it(data, cli, tmp_path):
     loud = [word for word in FLAGS if word != "--quiet"]
@@ -46,7 +46,7 @@ def test_a_run_takes_its_environment_from_the_dataset_and_is_evaluated_without_i
     assert cli("plot", str(folder), "--out", str(tmp_path / "p.png")).code == 0
 
 
-# Turned red by: anything that a checkpoint lacks: a network, an optimiser, a generator; with --init, observations that
+# Catches: anything that a checkpoint lacks: a network, an optimiser, a generator; with --init, observations that
 # are normalised with the dataset's statistics after a resume, and with the other run's before it.
 @pytest.mark.long("decision_transformer --init", "bc --init")
 @pytest.mark.parametrize("name", ["bc", "cql", "bc --init", "decision_transformer --init"])
@@ -71,7 +71,7 @@ def test_an_extended_run_is_the_same_as_a_long_one(name, data, cli, tmp_path):
         assert long["scale"] == load_policy(tmp_path / "runs" / "first").module.state_dict()["scale"]
 
 
-# Turned red by: --keep-best that is accepted and keeps nothing, or the last policy.
+# Catches: --keep-best that is accepted and keeps nothing, or the last policy.
 def test_the_best_policy_is_kept(data, cli, tmp_path, monkeypatch):
     tested, row = [], OfflineRun.row
 
@@ -91,7 +91,7 @@ def test_the_best_policy_is_kept(data, cli, tmp_path, monkeypatch):
     assert state["parts"]["best"]["test_return"] == max(returns)
 
 
-# Turned red by: a traceback; a run that goes on with other data; a folder that is made.
+# Catches: a traceback; a run that goes on with other data; a folder that is made.
 def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
     done = cli("bc", *FLAGS)
     assert done.code == 2 and "--data is missing; give a dataset" in done.err and not (tmp_path / "runs").exists()
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
     assert done.code == 2 and "was trained on a dataset other than d.npz" in done.err
 
 
-# Turned red by: the protocol of the id in place of that of the dataset; one that contradicts it; an evaluation without.
+# Catches: the protocol of the id in place of that of the dataset; one that contradicts it; an evaluation without.
 @pytest.mark.long
 def test_a_dataset_of_a_game_has_its_protocol(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -140,14 +140,14 @@ def test_a_dataset_of_a_game_has_its_protocol(cli, tmp_path, monkeypatch):
     assert not (tmp_path / "runs" / "b").exists()
 
 
-# Turned red by: a default that is the dataset's only on the command line.
+# Catches: a default that is the dataset's only on the command line.
 def test_from_python_the_environment_is_the_datasets_too(data, tmp_path):
     result = spinup.bc(data=data, total_steps=20, batch_size=8, hidden=(4,), threads=1, quiet=True, tensorboard=False,
                        log_dir=str(tmp_path))
     assert result.measure == "test_return" and len(result.returns) == 10
 
 
-# Turned red by: actions that the network does not have; observations of another shape; a traceback, or a run's folder.
+# Catches: actions that the network does not have; observations of another shape; a traceback, or a run's folder.
 @pytest.mark.parametrize("name, value", [("actions", 9), ("actions", -1), ("obs", None)])
 def test_data_outside_their_own_spaces_are_refused(name, value, data, cli, tmp_path):
     whole = load(data)
@@ -163,7 +163,7 @@ def test_data_outside_their_own_spaces_are_refused(name, value, data, cli, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-# Turned red by: a module that a data file can import; a module that cannot be imported on request.
+# Catches: a module that a data file can import; a module that cannot be imported on request.
 def test_only_the_command_line_imports_a_module(data, cli, tmp_path):
     (tmp_path / "module_of_a_dataset.py").write_text("open('imported', 'w').close()\n")
     whole = load(data)
@@ -176,7 +176,7 @@ def test_only_the_command_line_imports_a_module(data, cli, tmp_path):
     assert done.code == 0 and not (tmp_path / "imported").exists()
 
 
-# Turned red by: a path that is kept relative to the folder where the training began.
+# Catches: a path that is kept relative to the folder where the training began.
 def test_a_run_resumes_from_another_folder(data, cli, tmp_path, monkeypatch):
     assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
     (tmp_path / "elsewhere").mkdir()
@@ -184,7 +184,7 @@ def test_a_run_resumes_from_another_folder(data, cli, tmp_path, monkeypatch):
     assert cli("resume", "../runs/a", "--total-steps", "90").code == 0
 
 
-# Turned red by: a run whose dataset was moved and that cannot be resumed; another dataset in its place.
+# Catches: a run whose dataset was moved and that cannot be resumed; another dataset in its place.
 def test_a_run_resumes_with_a_dataset_that_was_moved(data, cli, tmp_path):
     assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
     (tmp_path / data).rename(tmp_path / "moved.npz")
@@ -202,7 +202,7 @@ def test_a_run_resumes_with_a_dataset_that_was_moved(data, cli, tmp_path):
     assert other.code == 2 and "runs/b/b_s1 did not learn from a dataset; leave out --data" in other.err
 
 
-# Turned red by: an intact dataset that is said to be damaged.
+# Catches: an intact dataset that is said to be damaged.
 @pytest.mark.parametrize("error, words", [
     (MemoryError(), "not enough memory to load d.npz"), (OSError(errno.EIO, "Input/output error"), "cannot be read")])
 def test_a_dataset_that_cannot_be_read_is_not_called_damaged(error, words, data, monkeypatch):
@@ -213,7 +213,7 @@ def test_a_dataset_that_cannot_be_read_is_not_called_damaged(error, words, data,
         load(data)
 
 
-# Turned red by: advice to change the environment where the number of frames differs.
+# Catches: advice to change the environment where the number of frames differs.
 def test_stacked_frames_must_be_those_of_the_dataset(data, cli):
     done = cli("bc", "--data", data, "--frame-stack", "4", *FLAGS)
     assert done.code == 2 and "was recorded with 1 frame per observation; type --frame-stack 1" in done.err

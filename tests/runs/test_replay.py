@@ -22,7 +22,7 @@ from spinup.runs.replay import ReplayFiles, make_replay, statement
 IMAGES = SimpleNamespace(observation_space=Box(0, 255, (84, 84, 4), np.uint8), num_envs=8, frames=4)
 
 
-# Turned red by: the memory of all four frames of each step; a number that does not fit either.
+# Catches: the memory of all four frames of each step; a number that does not fit either.
 def test_a_replay_that_does_not_fit_is_refused_with_the_size_that_does(monkeypatch):
     made, kind = [], (8, (4, 84, 84), np.uint8, ())
     monkeypatch.setattr(module, "Replay", lambda size, *rest: made.append(size))
@@ -41,7 +41,7 @@ def test_a_replay_that_does_not_fit_is_refused_with_the_size_that_does(monkeypat
     assert len(made) == 200
 
 
-# Turned red by: memory that is forgotten in the sum; a replay longer than its run.
+# Catches: memory that is forgotten in the sum; a replay longer than its run.
 def test_the_memory_told_is_the_memory_taken():
     env = SimpleNamespace(observation_space=Box(-1, 1, (17,)), num_envs=3, frames=1)
     replay = make_replay(ReplayConfig(total_steps=5000), env, (6,), np.float32)
@@ -50,7 +50,7 @@ def test_the_memory_told_is_the_memory_taken():
     assert statement(replay) == f"replay buffer: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
 
 
-# Turned red by: a check after the folder is made.
+# Catches: a check after the folder is made.
 def test_too_little_memory_is_said_before_anything_is_made(cli, tree, monkeypatch):
     monkeypatch.setattr(module, "free_memory", lambda: 50_000)
     words = [*DQN, "--total-steps", 2000, "--update-ratio", 0.01]
@@ -95,7 +95,7 @@ def resumed(world: World, folder: Path, state: dict, sums: dict[str, int]) -> tu
 
 
 # A run of 400 chapters: some steps, from none to thrice the size; then a checkpoint, or a crash before it, after it, or
-# between the files and it. Turned red by: a cut at the wrong element; a file that begins, or is deleted, too early or
+# between the files and it. Catches: a cut at the wrong element; a file that begins, or is deleted, too early or
 # late; a seam of the ring that is written or read across; a gap filled with what is forgotten.
 @pytest.mark.long("1-1", "2-1", "1-3")
 @pytest.mark.parametrize("num_envs", [1, 3])
@@ -127,7 +127,7 @@ def test_files_give_back_what_was_saved_whatever_crashed(num_envs, frames, tmp_p
     assert most < 3.5 * ring
 
 
-# Turned red by: a hole that is read over; a folder left behind from which later rows would go on.
+# Catches: a hole that is read over; a folder left behind from which later rows would go on.
 @pytest.mark.parametrize("damage", ["no folder", "no file of one ring", "first file", "end cut off", "hole"])
 def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
     world, folder = World(2, 1), tmp_path / "replay"
@@ -167,7 +167,7 @@ def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
         np.testing.assert_array_equal(x, y)
 
 
-# Turned red by: checksums of deleted files that a new file of the same name would have to match.
+# Catches: checksums of deleted files that a new file of the same name would have to match.
 def test_a_new_replay_has_its_own_checksums(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
     world.step(replay)
@@ -182,7 +182,7 @@ def test_a_new_replay_has_its_own_checksums(tmp_path):
     assert resumed(world, tmp_path, again.state_dict(), files.sums)[2]
 
 
-# Turned red by: a checksum that only the last file must match.
+# Catches: a checksum that only the last file must match.
 def test_an_earlier_file_that_has_changed_is_named_too(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
     for _ in range(4):
@@ -198,7 +198,7 @@ def test_an_earlier_file_that_has_changed_is_named_too(tmp_path):
         resumed(world, tmp_path, replay.state_dict(), files.sums)
 
 
-# Turned red by: sums that are not compared; sums of what follows the checkpoint; a replay that is deleted.
+# Catches: sums that are not compared; sums of what follows the checkpoint; a replay that is deleted.
 def test_a_file_that_has_changed_is_named_and_left_alone(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
     for _ in range(5):
@@ -226,7 +226,7 @@ SAC, TD3, DDPG = ([name, "--env", "Pendulum-v1", *SMALL] for name in ("sac", "td
 PRIORITISED = ["--prioritised", "--n-steps", 3, "--dueling", "--num-envs", 2, "--update-ratio", 0.5]
 
 
-# Checkpoints are further apart than what dqn remembers, and within what td3 and sac do. Turned red by: counters,
+# Checkpoints are further apart than what dqn remembers, and within what td3 and sac do. Catches: counters,
 # priorities, targets or either optimiser not kept; files not cut back, or not found.
 @pytest.mark.long("sac")
 @pytest.mark.parametrize("words, size, cadence", [
@@ -270,7 +270,7 @@ class Died(Exception):
     """In the middle of a step."""
 
 
-# A row follows the checkpoint before there is another gradient step, or another of the actor. Turned red by: counters,
+# A row follows the checkpoint before there is another gradient step, or another of the actor. Catches: counters,
 # priorities, a target network, an optimiser, or what the last gradient step told, not kept.
 @pytest.mark.long("dqn-prioritised", "td3", "dqn", "ddpg-seldom", "sac-seldom")
 @pytest.mark.parametrize("words", [
@@ -290,7 +290,7 @@ def test_where_it_dies_it_goes_on_from_its_last_checkpoint_as_if_it_had_not(word
     assert not (tmp_path / RUN / "replay").exists()
 
 
-# Turned red by: files of before the first checkpoint, to which the run, begun again, appends.
+# Catches: files of before the first checkpoint, to which the run, begun again, appends.
 @pytest.mark.long
 def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, curve, monkeypatch, tmp_path):
     words = [*DQN, "--total-steps", 700, "--checkpoint-steps", 150, "--quiet"]
@@ -307,7 +307,7 @@ def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, cu
     assert curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
 
 
-# Turned red by: files that are deleted because one of them lacks its end; another curve without a word.
+# Catches: files that are deleted because one of them lacks its end; another curve without a word.
 @pytest.mark.long
 def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
@@ -322,7 +322,7 @@ def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_pat
     assert sorted((tmp_path / RUN / "replay").glob("*.bin")) == files and cli("resume", RUN).code == 0
 
 
-# Turned red by: a replay that is saved all the same; no word about it; rows that are drawn though they were not saved,
+# Catches: a replay that is saved all the same; no word about it; rows that are drawn though they were not saved,
 # by priorities of theirs.
 @pytest.mark.long("plain")
 @pytest.mark.parametrize("settings", [[], PRIORITISED], ids=["plain", "prioritised"])

@@ -35,7 +35,7 @@ ANEW = "ppo-CartPole"                                                     # the 
 WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the length that no cadence may cut
 
 
-# Turns red (each tried): ppo.py without `scaler` in `keep`; VectorEnv not loading episode_length (Pendulum); run.py not
+# Catches (each tried): ppo.py without `scaler` in `keep`; VectorEnv not loading episode_length (Pendulum); run.py not
 # loading `recent` (vpg-CartPole); log.py not flushing the events, or not cutting them (ppo-CartPole).
 @pytest.mark.long("ppo-CartPole", "ppo-Pendulum", "ppo-HalfCheetah", "ppo-Ant")
 @pytest.mark.parametrize("name", KILLED)
@@ -98,7 +98,7 @@ def stepped(monkeypatch) -> list[int]:
     return done
 
 
-# Turns red (each tried): files.py writing to `path` itself; run.py not loading `rng`, the generator of torch or
+# Catches (each tried): files.py writing to `path` itself; run.py not loading `rng`, the generator of torch or
 # `pending`; log.py not cutting progress.csv; ppo.py without `optimizer` in `keep`.
 @pytest.mark.long("4")
 @pytest.mark.parametrize("nth", [1, 4])
@@ -126,7 +126,7 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
     assert finished.code == 0 and "is finished: 9,600 steps" in finished.out and not stepped
 
 
-# Turns red (each tried): `Interruption` raising KeyboardInterrupt at once; not saving when interrupted.
+# Catches (each tried): `Interruption` raising KeyboardInterrupt at once; not saving when interrupted.
 def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, tmp_path):
     words = ["ppo", "--env", "CartPole-v1", *FLAGS, *MUJOCO, "--total-steps", 3072, "--checkpoint-steps", 100_000]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -144,7 +144,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, t
     assert read_json(directory / "result.json")["status"] == "finished"
 
 
-# Turned red by: a run that does not keep its folder to itself.
+# Catches: a run that does not keep its folder to itself.
 @pytest.mark.long
 def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp_path):
     process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
@@ -157,7 +157,7 @@ def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp
     assert steps == sorted(set(steps))
 
 
-# Turned red by: os.truncate, which fills what is missing with zeros.
+# Catches: os.truncate, which fills what is missing with zeros.
 @pytest.mark.long
 def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_path):
     process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
@@ -175,7 +175,7 @@ def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_pat
     assert cli("resume", RUN).code == 0 and b"\0" not in path.read_bytes()
 
 
-# Turns red (each tried): `save` keeping a new generator as `rng`; gym.py without the derived arrays of MuJoCo (Ant).
+# Catches (each tried): `save` keeping a new generator as `rng`; gym.py without the derived arrays of MuJoCo (Ant).
 @pytest.mark.long("Ant-v5")
 @pytest.mark.parametrize("env", ["CartPole-v1", "Ant-v5"])
 def test_how_often_it_is_saved_does_not_change_the_curve(env, cli, curve, tmp_path):
@@ -261,7 +261,7 @@ def interrupt_at(number: int, monkeypatch) -> None:
     monkeypatch.setattr(VectorEnv, "step", press)
 
 
-# Turns red (tried): no sentence in `updates` where the checkpoint holds no environments (Keeper, which can be saved
+# Catches (tried): no sentence in `updates` where the checkpoint holds no environments (Keeper, which can be saved
 # again at its start); the episodes of the beginning once more.
 @pytest.mark.long("LunarLander-v3-LunarLander.world is a b2World")
 @pytest.mark.parametrize(("env", "why"), [
@@ -309,7 +309,7 @@ def test_a_second_ctrl_c_does_not_wait(cli, stepped, monkeypatch, tmp_path):
     os.chdir(tmp_path)
 
 
-# Turned red by: a number that is not looked at, or that is put down to the learning rate.
+# Catches: a number that is not looked at, or that is put down to the learning rate.
 @pytest.mark.parametrize(("env", "what"), [
     ("NaNReward-v0", "returned a reward of nan"), ("InfiniteReward-v0", "returned a reward of inf"),
     ("NaNObservation-v0", "returned an observation with nan at index 0 of 3")])
@@ -342,7 +342,7 @@ gymnasium.register("Broken-v7", Broken)
 '''
 
 
-# Turns red (tried): cli.py without `sys.path.append("")`, for the console script has no folder of the user's there, and
+# Catches (tried): cli.py without `sys.path.append("")`, for the console script has no folder of the user's there, and
 # neither has a forked process.
 def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
     (tmp_path / "broken_of_a_test.py").write_text(BROKEN)                 # other tests have a module `mine`
@@ -356,7 +356,7 @@ def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
     assert torch.load(tmp_path / RUN / "checkpoint.pt", weights_only=True)["steps"] == 256
 
 
-# Turned red by: a SystemExit that ends the command with the code of the environment, 0.
+# Catches: a SystemExit that ends the command with the code of the environment, 0.
 def test_an_environment_that_exits_has_failed(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(User, "happens", lambda env: sys.exit(0))
     done = cli("ppo", "--env", "User-v0", *TINY)

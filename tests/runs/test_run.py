@@ -64,7 +64,7 @@ def test_the_folder_of_a_run_is_whole(cli, tmp_path, full_runs):
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-# Turns red (tried): `clone()` left out of `plain` (each parameter then brings all of them).
+# Catches (tried): `clone()` left out of `plain` (each parameter then brings all of them).
 def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
     directory = ppo("Pendulum-v1", **TINY, epochs=1, normalise_obs=True, normalise_reward=True).directory
     state = torch.load(directory / "checkpoint.pt", weights_only=True)
@@ -82,7 +82,7 @@ def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
     assert not any(name.endswith("num_batches") for name in policy) and policy["normaliser.count"] == 1024
 
 
-# Turns red (tried): the normaliser's buffers not persistent.
+# Catches (tried): the normaliser's buffers not persistent.
 def test_the_result_and_the_loaded_policy_act_alike():
     result = ppo("CartPole-v1", **{**TINY, "total_steps": 4096}, epochs=2, normalise_obs=True, lr=3e-4)
     assert isinstance(result, Result) and result.status == "finished"
@@ -107,7 +107,7 @@ def test_a_policy_acts_on_one_observation():
             policy.act(wrong)
 
 
-# Turned red by: an index from the end, or several observations taken for one.
+# Catches: an index from the end, or several observations taken for one.
 def test_a_policy_answers_observations_of_its_space_alone():
     class Numbers(gymnasium.Env):
         observation_space, action_space = gymnasium.spaces.Discrete(5, start=2), gymnasium.spaces.Discrete(2)
@@ -125,7 +125,7 @@ def test_a_policy_answers_observations_of_its_space_alone():
             policy.act(wrong)
 
 
-# Turned red by: an exception of close() that ends a run which is done.
+# Catches: an exception of close() that ends a run which is done.
 def test_an_environment_that_cannot_be_closed_leaves_the_process_as_it_was(tmp_path, capsys):
     class Stuck(gymnasium.Wrapper):
         def close(self):
@@ -190,7 +190,7 @@ def test_only_a_named_run_that_exists_is_refused(cli, tree):
     assert tree() == before
 
 
-# Turns red (each tried): the seed not given to the environments, to `torch.manual_seed`, to `Run.rng`.
+# Catches (each tried): the seed not given to the environments, to `torch.manual_seed`, to `Run.rng`.
 @pytest.mark.long("ppo")
 @pytest.mark.parametrize("algorithm", [ppo, vpg])
 def test_the_seed_decides_the_curve_and_nothing_else_does(algorithm, curve):
@@ -204,7 +204,7 @@ def test_the_seed_decides_the_curve_and_nothing_else_does(algorithm, curve):
     assert first.returns == again.returns != other.returns
 
 
-# Turned red by: any of the three that `__exit__` restores left as it is; NumPy's threads left alone.
+# Catches: any of the three that `__exit__` restores left as it is; NumPy's threads left alone.
 @pytest.mark.long
 def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
     def mine(*_):
@@ -242,7 +242,7 @@ def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
         threadpool_limits(1, "blas")
 
 
-# Turned red by: columns of a file that has no row yet.
+# Catches: columns of a file that has no row yet.
 def test_ctrl_c_in_the_first_update_gives_a_result_too():
     class Interrupting(gymnasium.Wrapper):
         def step(self, action):
@@ -257,7 +257,7 @@ def test_ctrl_c_in_the_first_update_gives_a_result_too():
     assert (result.directory / "checkpoint.pt").exists()
 
 
-# Turned red by: a handler that only the main thread may set.
+# Catches: a handler that only the main thread may set.
 def test_a_run_in_a_thread_leaves_ctrl_c_alone(monkeypatch):
     found, handlers, before = [], set(), signal.getsignal(signal.SIGINT)
     after_update = Run.after_update
@@ -304,7 +304,7 @@ def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
     assert told == pytest.approx(result["steps_per_second"], rel=0.1)
 
 
-# Turned red by: steps that are left out without a word; a word about a few of them.
+# Catches: steps that are left out without a word; a word about a few of them.
 @pytest.mark.parametrize(("asked", "words"), [(1100, "1,024 steps instead of 1,100, in whole updates of 128 steps"),
                                               (1030, "")])
 def test_a_run_says_if_it_makes_fewer_steps_than_asked(asked, words, cli):
@@ -329,7 +329,7 @@ def test_a_run_that_failed_says_so_and_where_its_checkpoint_is(monkeypatch):
     assert json.loads(Path("runs/ppo_Pendulum-v1_1/ppo_Pendulum-v1_1_s1/result.json").read_text())["status"] == "failed"
 
 
-# Turned red by: the largest return for the mean, the smallest for the largest, one column in another's place.
+# Catches: the largest return for the mean, the smallest for the largest, one column in another's place.
 def test_a_row_has_the_statistics_of_its_episodes():
     run = SimpleNamespace(pending=[(1.0, 3), (4.0, 5)], recent=deque([-2.0, 1.0, 4.0]),
                           env=SimpleNamespace(measures=dict), _test=dict)
@@ -338,14 +338,14 @@ def test_a_row_has_the_statistics_of_its_episodes():
     assert Run.summary(run) == "the last 3 episodes returned 1 on average" and run.pending == []
 
 
-# Turned red by: the first row's number for the last one's.
+# Catches: the first row's number for the last one's.
 def test_the_quality_of_a_result_is_that_of_its_last_row():
     result = ppo(**TINY)
     column = result.progress["return_mean_100"]
     assert result.measure == "return_mean_100" and result.quality == column[-1] != column[0]
 
 
-# Turned red by: one thread for every network.
+# Catches: one thread for every network.
 def test_wide_networks_get_a_second_thread(monkeypatch):
     monkeypatch.setattr("spinup.runs.run.cores", lambda: 2)
     env = SimpleNamespace(observation_space=gymnasium.spaces.Box(-1, 1, (3,)), shown_by=())
@@ -354,7 +354,7 @@ def test_wide_networks_get_a_second_thread(monkeypatch):
     assert threads == {64: 1, 127: 1, 128: 2}
 
 
-# Turned red by: more or fewer checkpoints than the comment of --checkpoint-steps promises.
+# Catches: more or fewer checkpoints than the comment of --checkpoint-steps promises.
 def test_a_run_saves_twenty_times(full_runs, monkeypatch):
     saved, save = [], Training.save
     monkeypatch.setattr(Training, "save", lambda run: saved.append(run.steps) or save(run))
@@ -363,7 +363,7 @@ def test_a_run_saves_twenty_times(full_runs, monkeypatch):
     assert saved == [*range(40, 801, 40)]
 
 
-# Turned red by: the ratio times the steps of one update, rounded each time; the steps of the update before.
+# Catches: the ratio times the steps of one update, rounded each time; the steps of the update before.
 @pytest.mark.parametrize("ratio", [0.1, 0.25, 1.0, 2.5])
 def test_gradient_steps_add_up_to_the_ratio_however_updates_are_cut(ratio):
     for each in (1, 3, 8):
@@ -375,7 +375,7 @@ def test_gradient_steps_add_up_to_the_ratio_however_updates_are_cut(ratio):
             assert due == int(run.steps * ratio)
 
 
-# Turned red by: two runs that start at once and train, with other settings, as two seeds of one experiment.
+# Catches: two runs that start at once and train, with other settings, as two seeds of one experiment.
 def test_two_runs_at_once_get_folders_of_their_own(tmp_path):
     config = Config(log_dir=str(tmp_path), algorithm="ppo")
     first = free_directory("ppo", "CartPole-v1", config)
@@ -385,7 +385,7 @@ def test_two_runs_at_once_get_folders_of_their_own(tmp_path):
     assert second.parent.name == "ppo_CartPole-v1_2" and second.name == "ppo_CartPole-v1_2_s2"
 
 
-# Turned red by: a checkpoint that was loaded before another process saved a newer one.
+# Catches: a checkpoint that was loaded before another process saved a newer one.
 def test_a_folder_that_another_process_has_just_left_is_refused(tmp_path):
     assert saved_at(tmp_path) == 0
     lock(tmp_path, 0).release()
@@ -398,7 +398,7 @@ def test_a_folder_that_another_process_has_just_left_is_refused(tmp_path):
     lock(tmp_path, saved_at(tmp_path)).release()
 
 
-# Turned red by: a folder whose files are written before the lock is asked for.
+# Catches: a folder whose files are written before the lock is asked for.
 def test_a_folder_in_which_another_process_trains_is_not_written_to(tmp_path):
     directory = tmp_path / "x" / "x_s1"
     directory.mkdir(parents=True)
@@ -412,7 +412,7 @@ def test_a_folder_in_which_another_process_trains_is_not_written_to(tmp_path):
     held.release()
 
 
-# Turned red by: a search without end for a number that is free, in a folder that does not show what it holds.
+# Catches: a search without end for a number that is free, in a folder that does not show what it holds.
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     config = Config(log_dir=str(tmp_path), algorithm="ppo")
     first = free_directory("ppo", "CartPole-v1", config)
@@ -422,7 +422,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         make_directory(first, False, "ppo", "CartPole-v1", config)
 
 
-# Turned red by: an export beside a run that counts as a second run.
+# Catches: an export beside a run that counts as a second run.
 def test_an_export_is_no_run(tmp_path):
     for name, text in ("x_s1", '{"algorithm": "llm grpo"}'), ("hf", '{"model_type": "llama"}'):
         (tmp_path / name).mkdir()
@@ -442,7 +442,7 @@ def test_a_result_has_finite_numbers(numbers, tmp_path):
         read_result(tmp_path)
 
 
-# Turned red by: the call on the page about saving, with a list in place of an array.
+# Catches: the call on the page about saving, with a list in place of an array.
 def test_a_policy_takes_a_list_of_observations(tmp_path):
     policy = ppo("CartPole-v1", preset="none", total_steps=64, num_envs=2, rollout_steps=16, quiet=True,
                  tensorboard=False, log_dir=str(tmp_path)).policy

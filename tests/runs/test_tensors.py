@@ -30,7 +30,7 @@ print(peak() - before)
 """
 
 
-# Turned red by: names or places of the header that the library does not know; numbers in the order of memory.
+# Catches: names or places of the header that the library does not know; numbers in the order of memory.
 def test_the_library_reads_the_same_numbers(tmp_path):
     torch.manual_seed(0)
     tensors = {"flags": torch.rand(5) > 0.5, "half": torch.randn(3, 5).bfloat16(), "weight": torch.randn(7, 3).T,
@@ -43,7 +43,7 @@ def test_the_library_reads_the_same_numbers(tmp_path):
         assert all(torch.equal(found[name], x) and found[name].dtype == x.dtype for name, x in tensors.items())
 
 
-# Turned red by: a tensor that is cloned, also one after another; a check for NaN with a table of the size of the model.
+# Catches: a tensor that is cloned, also one after another; a check for NaN with a table of the size of the model.
 def test_saving_needs_no_memory(start, tmp_path):
     pytest.importorskip("resource", reason="Windows does not tell the peak")
     script = tmp_path / "growth.py"
@@ -60,7 +60,7 @@ HEADERS = {"not JSON": b"{", "a list": b"[1]", "of an unknown type": {"dtype": "
     "lacking": {"dtype": None}, "out of line": {"data_offsets": [1, 17]}, "deep": b"[" * 100_000}
 
 
-# Turned red by: a header that is believed because the checksum is right, as that of a stranger's file is.
+# Catches: a header that is believed because the checksum is right, as that of a stranger's file is.
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_wrong_header_is_refused(name, tmp_path):
     header = HEADERS[name]

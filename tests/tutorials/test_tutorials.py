@@ -60,7 +60,7 @@ def test_there_are_eleven(build):
     assert [source.stem[:2] for source in SOURCES] == [f"{i:02}" for i in range(1, 12)]
 
 
-# Turned red by: curves that end with the colours; a look that comes again.
+# Catches: curves that end with the colours; a look that comes again.
 def test_curves_may_be_many():
     _, (axes,) = panels()
     curves(axes, {str(i): [{"steps": [1, 2], "return_mean_100": [0, i]}] for i in range(20)})
@@ -68,7 +68,7 @@ def test_curves_may_be_many():
     assert len(axes.get_lines()) == 40 and len(looks) == 20
 
 
-# Turned red by: a mean over a run that has no number yet.
+# Catches: a mean over a run that has no number yet.
 def test_a_run_without_an_ended_episode_has_no_curve():
     _, (axes,) = panels()
     ended, running = ({"steps": [1, 2], "return_mean_100": [value, value]} for value in (3.0, float("nan")))
@@ -76,7 +76,7 @@ def test_a_run_without_an_ended_episode_has_no_curve():
     assert [list(line.get_ydata()) for line in axes.get_lines()][0] == [3, 3] and len(axes.get_lines()) == 2
 
 
-# Turned red by: a name that the library no longer has; a claim that does not hold of what is not trained.
+# Catches: a name that the library no longer has; a claim that does not hold of what is not trained.
 @pytest.mark.long("02_policy_gradient", "03_ppo_details", "04_dqn_overestimation", "05_debugging", "06_exploration",
                   "09_rlvr", "10_rlhf", "08_self_play", "07_rl2", "01_quickstart")
 @each
@@ -113,7 +113,7 @@ assert True
 """
 
 
-# Turned red by: cells that are not run in a kernel of Jupyter; pictures without words; a claim that nobody asserts.
+# Catches: cells that are not run in a kernel of Jupyter; pictures without words; a claim that nobody asserts.
 @pytest.mark.long
 def test_the_build_runs_a_notebook_and_asserts_its_claims(build, tmp_path):
     from nbclient.exceptions import CellExecutionError
@@ -129,7 +129,7 @@ def test_the_build_runs_a_notebook_and_asserts_its_claims(build, tmp_path):
         build.executed(source)
 
 
-# Turned red by: a sentence that was changed in the source only, a notebook that was not run, a picture without words.
+# Catches: a sentence that was changed in the source only, a notebook that was not run, a picture without words.
 @each
 def test_the_notebook_is_current(source, build):
     kept, made = json.loads(source.with_suffix(".ipynb").read_text()), build.notebook(source)
@@ -143,7 +143,7 @@ def test_the_notebook_is_current(source, build):
     assert pictures and all(len(o["metadata"]["image/png"]["alt"]) > 40 for o in pictures)
 
 
-# Turned red by: a line of prose that begins with a per cent sign, which a site of documentation takes for a comment.
+# Catches: a line of prose that begins with a per cent sign, which a site of documentation takes for a comment.
 @each
 def test_all_its_prose_is_shown(source, build):
     prose = [line for c in build.notebook(source).cells if c.cell_type == "markdown" for line in c.source.splitlines()]

@@ -37,7 +37,7 @@ def test_a_missing_package_is_a_problem(capsys, monkeypatch):
     assert "no_such_module not installed; type: pip install spinup-rl" in capsys.readouterr().out
 
 
-# Turned red by: a device that multiplies and cannot train, called ok; a traceback of its driver; a folder left.
+# Catches: a device that multiplies and cannot train, called ok; a traceback of its driver; a folder left.
 def test_each_accelerator_has_to_train(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "accelerators", lambda: {"CUDA": [], "MPS": [torch.device("cpu")]})

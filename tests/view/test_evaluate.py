@@ -59,7 +59,7 @@ def first_lengths(seed: int, count: int) -> list[int]:
     return lengths
 
 
-# Turned red by: taking the first 53 episodes to finish, or 5 or 6 of every copy.
+# Catches: taking the first 53 episodes to finish, or 5 or 6 of every copy.
 def test_every_copy_plays_its_share_however_long_its_episodes():
     found = evaluate(policy_for(Lottery), Lottery, episodes=53, seed=4)
     seeds = make(Lottery, 10, UNSEEN + 4).seeds
@@ -79,7 +79,7 @@ def test_as_many_episodes_as_asked_for_on_seeds_far_from_training(monkeypatch, e
     assert len(found.returns) == len(found.lengths) == episodes
 
 
-# Turned red by: refused, because it has not as many copies as an evaluation would make; episodes shared among as many.
+# Catches: refused, because it has not as many copies as an evaluation would make; episodes shared among as many.
 def test_a_vector_environment_is_evaluated_in_the_copies_that_it_has():
     vector = gymnasium.vector.SyncVectorEnv([Lottery] * 3, autoreset_mode="SameStep")
     for source in (vector, lambda: gymnasium.vector.SyncVectorEnv([Lottery] * 3, autoreset_mode="SameStep")):
@@ -104,7 +104,7 @@ def test_leaves_the_policy_as_it_was_and_repeats_itself(deterministic):
     assert evaluate(policy, "CartPole-v1", episodes=20, deterministic=deterministic, seed=1) != found
 
 
-# Turned red by: the observations' statistics of the day on which the Policy was made.
+# Catches: the observations' statistics of the day on which the Policy was made.
 def test_sees_the_normaliser_as_it_is_now():
     policy = policy_for("CartPole-v1", normalise=True)
     stale = evaluate(policy, "CartPole-v1", episodes=20)
@@ -121,7 +121,7 @@ def test_numbers_survive_json():
     assert found.interval[0] <= found.mean <= found.interval[1]
 
 
-# Turned red by: agents of one game taken for independent episodes; a game that counts for some of its agents.
+# Catches: agents of one game taken for independent episodes; a game that counts for some of its agents.
 def test_the_agents_of_a_game_count_once():
     policy = policy_for("mpe/simple_spread-v3")
     found = evaluate(policy, "mpe/simple_spread-v3", episodes=10)
@@ -156,7 +156,7 @@ class Small(gymnasium.Env):
         return np.zeros(2, np.float32), 1.0, True, False, {}
 
 
-# Turned red by: spaces that differ only in their data type, so that a run's own environment is refused.
+# Catches: spaces that differ only in their data type, so that a run's own environment is refused.
 def test_a_loaded_policy_fits_its_own_environment(tmp_path):
     run = spinup.ppo(Small, preset="none", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, quiet=True,
                      tensorboard=False, log_dir=str(tmp_path)).directory

@@ -126,7 +126,7 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch,
     assert rows["x_gamma0.9"][-1] == "finished" and rows["x_gamma2"][1:] == ["5", "-", "-", "-", "1 failed"]
 
 
-# Turned red by: a run that a killed grid left behind, and that the next grid calls failed.
+# Catches: a run that a killed grid left behind, and that the next grid calls failed.
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_run_of_another_process_is_awaited(finishes, tmp_path, monkeypatch, capsys):
     settings = {**SMALL, "total-steps": ["1_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
@@ -153,7 +153,7 @@ def test_a_run_of_another_process_is_awaited(finishes, tmp_path, monkeypatch, ca
     assert read_json(job.directory / "result.json")["status"] == "finished"
 
 
-# Turned red by: runs that are awaited and do not count towards --workers; a folder of the user's that has one of
+# Catches: runs that are awaited and do not count towards --workers; a folder of the user's that has one of
 # Python's names for a module; a dash that begins a flag.
 def test_awaited_runs_count_as_workers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -177,7 +177,7 @@ def test_awaited_runs_count_as_workers(tmp_path, monkeypatch, capsys):
     assert sorted(began) == [1, 2] and not any(checks[:5])
 
 
-# Turned red by: two grids of the same runs, of which the slower one calls a run failed that the other one trains.
+# Catches: two grids of the same runs, of which the slower one calls a run failed that the other one trains.
 def test_a_run_that_another_grid_begins_first_is_awaited(tmp_path, monkeypatch, capsys):
     settings = {**SMALL, "total-steps": ["1_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
     [job] = plan("ppo", settings)
@@ -201,7 +201,7 @@ def test_a_run_that_another_grid_begins_first_is_awaited(tmp_path, monkeypatch, 
     assert read_json(job.directory / "result.json")["status"] == "finished"
 
 
-# Turned red by: runs that train on, unseen, after an error of the grid itself.
+# Catches: runs that train on, unseen, after an error of the grid itself.
 def test_an_error_of_the_grid_ends_its_runs(tmp_path, monkeypatch):
     told = []
 
@@ -221,7 +221,7 @@ def test_an_error_of_the_grid_ends_its_runs(tmp_path, monkeypatch):
     assert told == ["started", "interrupted"]
 
 
-# Turned red by: the interval of a return cut as that of an accuracy is, or the other way round.
+# Catches: the interval of a return cut as that of an accuracy is, or the other way round.
 @pytest.mark.parametrize(("measure", "between"),
                          [("held_out_accuracy", "0 to 1"), ("return_mean_100", "-0.3828 to 1.783")])
 def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between):
@@ -234,7 +234,7 @@ def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between
     assert summary("x", jobs)[3] == between
 
 
-# Turned red by: a run that is not interrupted as Ctrl-C does it, in a new interpreter or in a forked process.
+# Catches: a run that is not interrupted as Ctrl-C does it, in a new interpreter or in a forked process.
 @pytest.mark.long
 @pytest.mark.parametrize("forked", [False, process.FORKED])
 def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path, monkeypatch, capsys):
@@ -268,7 +268,7 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path
     assert "finished" in capsys.readouterr().out
 
 
-# Turned red by: a closed terminal that ends the process from which the runs are forked. The grid then takes them for
+# Catches: a closed terminal that ends the process from which the runs are forked. The grid then takes them for
 # saved, and they train on.
 @pytest.mark.long
 @pytest.mark.skipif(not process.FORKED, reason="only Linux forks the runs of a grid")
@@ -293,7 +293,7 @@ def test_a_signal_to_all_of_a_terminal_saves_the_runs(rows, tmp_path):
     assert read_json(folder / "result.json")["status"] == "interrupted" and (folder / "checkpoint.pt").exists()
 
 
-# Turned red by: a grid that takes the seed of one file for all.
+# Catches: a grid that takes the seed of one file for all.
 def test_files_of_settings_with_different_seeds_are_refused(cli, tmp_path):
     for name, seed in (("a", 1), ("b", 7)):
         (tmp_path / f"{name}.toml").write_text(f'env = "CartPole-v1"\nseed = {seed}\n')
@@ -301,7 +301,7 @@ def test_files_of_settings_with_different_seeds_are_refused(cli, tmp_path):
     assert done.code == 2 and "the files of --config do not all have the same seed" in done.err
 
 
-# Turned red by: a grid whose every run fails, one by one, because no folder can be made: in /proc, or below a file.
+# Catches: a grid whose every run fails, one by one, because no folder can be made: in /proc, or below a file.
 def test_a_grid_is_refused_where_no_run_can_be_written(cli, tmp_path):
     (tmp_path / "x").write_text("a file")
     for typed, words in ((["--log-dir", "/proc/x"], "--log-dir /proc/x cannot be written to; choose a folder"),
@@ -311,7 +311,7 @@ def test_a_grid_is_refused_where_no_run_can_be_written(cli, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-# Turned red by: a cost of a step that is averaged over variants, or one that counts steps of an earlier command.
+# Catches: a cost of a step that is averaged over variants, or one that counts steps of an earlier command.
 def test_the_time_left_knows_that_variants_differ(tmp_path, monkeypatch):
     jobs = [Job("ppo", variant, seed, {}, tmp_path / f"{variant}_s{seed}", total_steps=100)
             for seed in (1, 2) for variant in ("fast", "slow")]

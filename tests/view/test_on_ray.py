@@ -61,7 +61,7 @@ def workers() -> list[int]:
     return [p.pid for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::run")]
 
 
-# Turned red by: a run that starts anew, or stays lost, when its worker dies; a run that fails and ends the others; an
+# Catches: a run that starts anew, or stays lost, when its worker dies; a run that fails and ends the others; an
 # interruption that reaches no run, or ends it unsaved; statistics of usage that are sent.
 @pytest.mark.long
 def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, monkeypatch, capsys):
@@ -99,7 +99,7 @@ def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, mo
     assert (second[0].directory / "checkpoint.pt").exists()
 
 
-# Turned red by: an exception of Ray in place of a sentence; a lost run without the way to resume it.
+# Catches: an exception of Ray in place of a sentence; a lost run without the way to resume it.
 def test_a_lost_machine_is_a_sentence(monkeypatch, tmp_path):
     def lost(task, timeout):
         raise ray.exceptions.NodeDiedError("gone")

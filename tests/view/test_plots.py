@@ -57,7 +57,7 @@ def points(line) -> list[tuple[float, float]]:
     return [tuple(p) for p in line.get_xydata()]
 
 
-# Turned red by: runs of two experiments in one mean, because their folders and those above have the same names.
+# Catches: runs of two experiments in one mean, because their folders and those above have the same names.
 @pytest.mark.parametrize("group", ["experiment", "run"])
 def test_folders_of_the_same_names_are_two_curves(tmp_path, group):
     for project in "ab":
@@ -81,7 +81,7 @@ def test_curve_shows_both_returns_without_the_empty_rows(tmp_path, figures):
 
 
 # What is drawn of a language model: the axis, and of each line what the legend says, its values, and whether it is
-# thick. Turned red by: a line for a column without numbers; the truth left out, or thin; a measure that is guessed.
+# thick. Catches: a line for a column without numbers; the truth left out, or thin; a measure that is guessed.
 @pytest.mark.parametrize(("measure", "columns", "axis", "lines"), [
     ("held_out_accuracy", {"reward": [0.1, 0.2], "held_out_accuracy": [0.3, 0.4], "held_out_reward": [0.5, 0.6]},
      "share of responses", [("mean reward in training", [0.1, 0.2], False),
@@ -109,7 +109,7 @@ def test_curve_of_a_language_model_shows_its_measure(measure, columns, axis, lin
     assert len({line.get_color() for line in axes.lines if line.get_linewidth() >= 2}) == sum(x[2] for x in lines)
 
 
-# Turned red by: the first run's measure for all of a task; a reward that was learned beside one that is true.
+# Catches: the first run's measure for all of a task; a reward that was learned beside one that is true.
 @pytest.mark.long
 def test_what_is_measured_otherwise_has_an_axis_of_its_own(tmp_path, figures):
     write_language(tmp_path / "a" / "a_s1", "held_out_reward", method="sft", held_out_reward=[1, 2], kl=[0, 1])
@@ -131,7 +131,7 @@ def test_what_is_measured_otherwise_has_an_axis_of_its_own(tmp_path, figures):
     assert [axes.get_ylabel() for axes in figures[4].axes] == ["true held-out reward"]
 
 
-# Turned red by: a list that is asked for its name.
+# Catches: a list that is asked for its name.
 def test_a_task_that_python_gave_has_a_name(tmp_path, figures):
     named = [(["ab>", "cd>"], "list of prompts"), ({"callable": "Vowels"}, "Vowels"), ("copy", "copy")]
     for i, (task, name) in enumerate(named):
@@ -170,7 +170,7 @@ def test_seeds_become_a_mean_with_a_band_and_two_stay_themselves(tmp_path, figur
         assert picture.format == "PNG"
 
 
-# Turned red by: averaging whoever is left, so that the curve jumps where a seed stops.
+# Catches: averaging whoever is left, so that the curve jumps where a seed stops.
 def test_a_mean_ends_with_the_first_seed_and_the_others_go_on_alone(tmp_path, figures):
     for seed, rows in enumerate([2, 4, 4]):
         write_run(tmp_path / "a" / f"a_s{seed}", [10.0 * (seed + 1)] * rows)
@@ -219,7 +219,7 @@ def test_time_column_and_smoothing(tmp_path, figures):
     assert (tmp_path / "b.png").exists() and (tmp_path / "b.svg").exists() and not (run / "plot.png").exists()
 
 
-# Turned red by: a published curve in its own colour, beyond the last step of the runs, or beside another algorithm.
+# Catches: a published curve in its own colour, beyond the last step of the runs, or beside another algorithm.
 def test_published_curves_stand_beside_the_runs_of_their_algorithm(tmp_path, figures):
     for seed in 1, 2:
         write_run(tmp_path / "a" / f"a_s{seed}", [1.0, 2.0, 3.0], algorithm="td3")
@@ -261,7 +261,7 @@ def test_summary_is_what_was_drawn(tmp_path):
     assert (two["n"], two["mean"]) == (1, 7.0) and np.isnan([two["low"], two["high"]]).all()
 
 
-# Turned red by: a band of accuracies that goes above 1.
+# Catches: a band of accuracies that goes above 1.
 def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, figures):
     for seed, accuracy in enumerate([0.2, 0.9, 1.0]):
         write_language(tmp_path / "a" / f"a_s{seed}", "held_out_accuracy", held_out_accuracy=[accuracy, accuracy])
@@ -272,7 +272,7 @@ def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, figures):
     assert (min(heights), max(heights)) == (row["low"], row["high"]) == (0, 1)
 
 
-# Turned red by: the last number of each run, however long, or the measure in place of the column that was asked for.
+# Catches: the last number of each run, however long, or the measure in place of the column that was asked for.
 def test_summary_compares_at_the_step_that_all_have_reached(tmp_path):
     for seed, returns in enumerate(([10.0, 20.0], [10.0, 500.0, 500.0, 500.0], [10.0, 60.0, 400.0])):
         write_run(tmp_path / "x" / f"x_s{seed}", returns)

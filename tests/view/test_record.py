@@ -23,7 +23,7 @@ def run(tmp_path):
                       exp_name="d", **TINY).directory
 
 
-# Turned red by: a next observation from after the reset; a cut episode; another order; actions that were not taken.
+# Catches: a next observation from after the reset; a cut episode; another order; actions that were not taken.
 def test_episodes_are_whole_and_in_order(run, tmp_path):
     record([str(run), "random:CartPole-v1"], tmp_path / "d.npz", **{**SETTINGS, "noise": [0.0, 0.5]})
     data, policy = load(tmp_path / "d.npz"), public.load(run)
@@ -40,7 +40,7 @@ def test_episodes_are_whole_and_in_order(run, tmp_path):
     assert data.rewards.sum() == len(data) and data.returns().sum() == len(data)
 
 
-# Turned red by: a seed that does not decide everything; a dataset of the episodes that `spinup eval` uses.
+# Catches: a seed that does not decide everything; a dataset of the episodes that `spinup eval` uses.
 def test_the_seed_decides_everything(run, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         record([str(run)], tmp_path / f"{name}.npz", **{**SETTINGS, "noise": [0.3], "seed": seed})
@@ -48,7 +48,7 @@ def test_the_seed_decides_everything(run, tmp_path):
     assert a.about["sha256"] == b.about["sha256"] != c.about["sha256"]
 
 
-# Turned red by: actions in the units of the network, -1 to 1, for those of the environment, -2 to 2.
+# Catches: actions in the units of the network, -1 to 1, for those of the environment, -2 to 2.
 def test_continuous_actions_are_in_the_units_of_the_environment(tmp_path):
     record(["random:Pendulum-v1"], tmp_path / "p.npz", **SETTINGS)
     data = load(tmp_path / "p.npz")
@@ -63,7 +63,7 @@ class Stop(Exception):
     """Ends a run after a row."""
 
 
-# Turned red by: rows of several copies mixed; an unfinished episode that is kept; actions in units of -1 to 1.
+# Catches: rows of several copies mixed; an unfinished episode that is kept; actions in units of -1 to 1.
 @pytest.mark.parametrize("env, algorithm", [("CartPole-v1", "dqn"), ("Pendulum-v1", "td3")])
 def test_a_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
     def stop(row):
@@ -111,7 +111,7 @@ class Unsaveable(gymnasium.Env):
 gymnasium.register("Unsaveable-v0", Unsaveable)
 
 
-# Turned red by: an episode that a resumed run did not play to its end, and which counts as complete; breaks that the
+# Catches: an episode that a resumed run did not play to its end, and which counts as complete; breaks that the
 # checkpoint does not keep.
 def test_an_episode_that_an_interruption_ended_is_left_out(tmp_path):
     def stop_at(steps):
@@ -131,7 +131,7 @@ def test_an_episode_that_an_interruption_ended_is_left_out(tmp_path):
     assert set(data.returns()) == {10.0} and not data.truncated.any() and len(data) >= 140
 
 
-# Turned red by: bits that are one number; only zeros.
+# Catches: bits that are one number; only zeros.
 @pytest.mark.parametrize("space", [MultiBinary(1), MultiBinary(3), MultiBinary((2, 2)), Discrete(3),
                                    MultiDiscrete([2, 3])])
 def test_random_actions_are_uniform_over_the_whole_space(space):
@@ -143,7 +143,7 @@ def test_random_actions_are_uniform_over_the_whole_space(space):
     assert len(kinds) == choices and counts.min() > 0.7 * 2000 / choices
 
 
-# Turned red by: an environment that is seeded again for each part, so that all parts have the same episodes.
+# Catches: an environment that is seeded again for each part, so that all parts have the same episodes.
 def test_every_part_has_other_episodes(tmp_path):
     record(["random:InvertedPendulum-v5"] * 2, tmp_path / "d.npz", **{**SETTINGS, "steps": 1})
     data = load(tmp_path / "d.npz")
@@ -183,7 +183,7 @@ def levers():
         del gymnasium.registry[f"{kind.__name__}-v0"]
 
 
-# Turned red by: actions of one choice that are numbers from a policy and lists at random; a traceback for others.
+# Catches: actions of one choice that are numbers from a policy and lists at random; a traceback for others.
 def test_a_single_choice_is_recorded_and_cloned(levers, tmp_path):
     lever, others = levers
     trained = spinup.ppo(lever, total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, log_dir=str(tmp_path),
@@ -198,7 +198,7 @@ def test_a_single_choice_is_recorded_and_cloned(levers, tmp_path):
         record([f"random:{others}"], tmp_path / "e.npz", **SETTINGS)
 
 
-# Turned red by: names of one environment that are told apart; a module that is lost, so that training cannot find it.
+# Catches: names of one environment that are told apart; a module that is lost, so that training cannot find it.
 def test_an_environment_has_several_names(tmp_path, monkeypatch):
     run = spinup.ppo("CartPole", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, log_dir=str(tmp_path),
                      exp_name="p", **TINY).directory
@@ -210,7 +210,7 @@ def test_an_environment_has_several_names(tmp_path, monkeypatch):
     assert load(tmp_path / "b.npz").about["env"] == "module_of_a_source:CartPole-v1"
 
 
-# Turned red by: a policy of one frame and one of four that are recorded together.
+# Catches: a policy of one frame and one of four that are recorded together.
 def test_sources_have_the_same_frames(run, tmp_path):
     stacked = spinup.ppo("CartPole-v1", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, frame_stack=4,
                          log_dir=str(tmp_path), exp_name="p", **TINY).directory
@@ -219,13 +219,13 @@ def test_sources_have_the_same_frames(run, tmp_path):
             record(list(map(str, sources)), tmp_path / "d.npz", **SETTINGS)
 
 
-# Turned red by: a policy that is on the shelf, and for which a run's folder is sought.
+# Catches: a policy that is on the shelf, and for which a run's folder is sought.
 def test_a_policy_on_the_shelf_is_recorded(tmp_path):
     record(["shelf/ppo-CartPole-v1"], tmp_path / "s.npz", **{**SETTINGS, "steps": 100})
     assert load(tmp_path / "s.npz").about["mean_return"] > 400
 
 
-# Turned red by: a source that is another's; a file that is overwritten; a traceback; something written.
+# Catches: a source that is another's; a file that is overwritten; a traceback; something written.
 @pytest.mark.parametrize("sources, words", [
     (["DIR", "random:Pendulum-v1"], "has the environment Pendulum-v1"), (["replay:DIR"], "no saved replay buffer"),
     (["replay:shelf/ppo-CartPole-v1"], "no saved replay buffer"),
@@ -240,14 +240,14 @@ def test_what_cannot_be_recorded_is_refused(sources, words, run, tmp_path):
     assert (tmp_path / "d.npz").read_text() == "mine"
 
 
-# Turned red by: an allocation that ends the program after hours.
+# Catches: an allocation that ends the program after hours.
 def test_more_steps_than_the_memory_holds_are_refused(tmp_path):
     with pytest.raises(UserError, match="1,000,000,000,000 steps need .* GB of memory, and .* GB are free"):
         record(["random:CartPole-v1"], tmp_path / "d.npz", **{**SETTINGS, "steps": 10**12})
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: a card that needs the run; numbers on the command line that are not used.
+# Catches: a card that needs the run; numbers on the command line that are not used.
 def test_the_command_records_and_shows_the_card(cli, tmp_path):
     out = tmp_path / "c.npz"
     done = cli("record", "random:CartPole-v1", "--steps", "50", "--seed", "5", "--out", str(out))

@@ -25,7 +25,7 @@ def mine(tmp_path, monkeypatch):
                       exp_name="x", log_dir=str(tmp_path / "runs")).directory
 
 
-# Turned red by: a file whose weights are not those that earned its return; a shelf that grows beyond its limit.
+# Catches: a file whose weights are not those that earned its return; a shelf that grows beyond its limit.
 @pytest.mark.long("trpo-Hopper-v5")
 @pytest.mark.parametrize("name", ALL)
 def test_a_policy_earns_its_return(name):
@@ -85,7 +85,7 @@ def test_what_cannot_be_on_the_shelf_is_refused(mine, tmp_path, monkeypatch):
         shelf.add(mine, "third")
 
 
-# Turned red by: a damaged file that is played; code in it that runs; a misspelt name without the nearest one.
+# Catches: a damaged file that is played; code in it that runs; a misspelt name without the nearest one.
 def test_damaged_and_missing_policies_are_one_sentence(mine, cli, tmp_path):
     file = shelf.add(mine)
     done = cli("watch", "shelf/ppo-CartPole-v2", "--gif", "x.gif")

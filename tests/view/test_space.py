@@ -27,7 +27,7 @@ def ask(dimension: Dimension, share: float) -> str:
     return dimension.ask(Trial())
 
 
-# Turned red by: a learning rate on a linear scale; a discount factor whose small distances from 1 are never tried; a
+# Catches: a learning rate on a linear scale; a discount factor whose small distances from 1 are never tried; a
 # number of minibatches that no batch can be divided by; a value rounded out of its range; a list of widths taken apart
 # at its commas.
 @pytest.mark.parametrize(("typed", "said", "values"), [
@@ -73,7 +73,7 @@ def test_a_wrong_range_is_a_sentence(typed, message):
         space_of(ppo.Config, typed)
 
 
-# Turned red by: an algorithm that has nothing to tune; a recommended value that no run accepts; the settings of the
+# Catches: an algorithm that has nothing to tune; a recommended value that no run accepts; the settings of the
 # user outside of the space, so that they cannot be its first trial.
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 def test_every_algorithm_has_a_space_that_works(algorithm, tmp_path):

@@ -23,7 +23,7 @@ def test_the_interval_of_a_difference_agrees_with_scipy(sizes):
     assert difference_interval([5, 5, 5], [2, 2, 2]) == (3, 3)
 
 
-# Turned red by: a percentile bootstrap, whose share is .75 for three and .84 for five; the normal's 1.96 for t.
+# Catches: a percentile bootstrap, whose share is .75 for three and .84 for five; the normal's 1.96 for t.
 @pytest.mark.parametrize("n", [3, 5, 10])
 def test_it_covers_the_true_mean_as_often_as_it_says(n):
     low, high = mean_interval(np.random.default_rng(0).normal(7, 3, (n, 20_000)))
@@ -38,7 +38,7 @@ def test_curves_are_answered_point_by_point():
         assert (low[place], high[place]) == pytest.approx(mean_interval(values[:, *place]))
 
 
-# Turned red by: a share of 1.07.
+# Catches: a share of 1.07.
 def test_of_a_share_no_bound_is_impossible():
     values = [0.2, 0.9, 1.0]
     assert interval(values)[0] < 0 and interval(values)[1] > 1

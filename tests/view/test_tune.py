@@ -59,7 +59,7 @@ def results(study: Path = STUDY) -> list[tuple]:
     return [(trial.state, trial.params, trial.value) for trial in trials(study)]
 
 
-# Turned red by: settings of the best trial that cannot be compared without a dataset, or that do not name it.
+# Catches: settings of the best trial that cannot be compared without a dataset, or that do not name it.
 def test_an_offline_study_names_its_dataset(cli):
     assert cli("record", "random:CartPole-v1", "--steps", 50, "--out", "d.npz").code == 0
     done = cli("tune", "bc", "--data", "d.npz", "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
@@ -69,7 +69,7 @@ def test_an_offline_study_names_its_dataset(cli):
     assert best["data"] == str(Path("d.npz").absolute()) and best["env"] == "CartPole-v1"
 
 
-# Turned red by: the user's own settings that are not the first trial; a seed of the reports used for tuning; a value
+# Catches: the user's own settings that are not the first trial; a seed of the reports used for tuning; a value
 # that is not the mean of the seeds; a file that trains with other settings than the best trial; trials that are run
 # again, or not continued; a study that goes on with other settings.
 @pytest.mark.long
@@ -109,7 +109,7 @@ def test_a_study_finds_settings_and_the_same_command_continues_it(cli):
         assert refused.code == 2 and words in refused.err and refused.err.endswith("choose another --exp-name\n")
 
 
-# Turned red by: a pruned run that is not saved, or counts as an interruption by the user; a bad trial that runs on.
+# Catches: a pruned run that is not saved, or counts as an interruption by the user; a bad trial that runs on.
 def test_a_trial_worse_than_the_others_ends_early_and_saved(cli, monkeypatch):
     monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda n_warmup_steps=0: optuna.pruners.ThresholdPruner(
         lower=1e9, n_warmup_steps=n_warmup_steps))
@@ -127,7 +127,7 @@ def test_a_trial_worse_than_the_others_ends_early_and_saved(cli, monkeypatch):
     assert sorted(reported) == list(range(1, max(reported) + 1))
 
 
-# Turned red by: a training that diverged, reported as the best one or ending the study.
+# Catches: a training that diverged, reported as the best one or ending the study.
 @pytest.mark.long
 @pytest.mark.parametrize("error", [NonFiniteError, EnvironmentFailure])
 def test_a_trial_that_diverges_is_the_worst(error, cli, monkeypatch):
@@ -144,7 +144,7 @@ def test_a_trial_that_diverges_is_the_worst(error, cli, monkeypatch):
     assert [trial.state for trial in trials()] == [TrialState.PRUNED, TrialState.COMPLETE]
 
 
-# Turned red by: choices that depend on how often a study was interrupted; a run started anew in place of resumed.
+# Catches: choices that depend on how often a study was interrupted; a run started anew in place of resumed.
 @pytest.mark.long
 def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatch):
     small = shorter(SMALL, 1024)
@@ -171,7 +171,7 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatc
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE] * 3
 
 
-# Turned red by: a trial of a killed process that stays open forever; more trials than wanted from two processes, or
+# Catches: a trial of a killed process that stays open forever; more trials than wanted from two processes, or
 # one trial in both.
 @pytest.mark.long
 def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, rows, tmp_path, monkeypatch):
@@ -192,7 +192,7 @@ def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, ro
     assert steps == sorted(set(steps)) and steps[-1] == 4096
 
 
-# Turned red by: a study of other settings, or whose file is gone, that counts the runs of an earlier one as its own; a
+# Catches: a study of other settings, or whose file is gone, that counts the runs of an earlier one as its own; a
 # file in place of the study that was asked for.
 @pytest.mark.long
 def test_a_folder_belongs_to_one_study(cli, tmp_path):
@@ -219,7 +219,7 @@ def test_a_folder_belongs_to_one_study(cli, tmp_path):
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE, TrialState.RUNNING]
 
 
-# Turned red by: two folders with the trials of one study; a study that does not survive a move.
+# Catches: two folders with the trials of one study; a study that does not survive a move.
 @pytest.mark.long
 def test_a_study_has_one_folder(cli):
     words = [*shorter(SMALL), "--trials", 1]
@@ -238,7 +238,7 @@ def interrupted(config, resume=None):
     raise KeyboardInterrupt
 
 
-# Turned red by: a traceback for a file of another Optuna or an edited one; advice that cannot help, such as the same
+# Catches: a traceback for a file of another Optuna or an edited one; advice that cannot help, such as the same
 # command again.
 @pytest.mark.parametrize(("statement", "words"), [
     ("UPDATE alembic_version SET version_num = 'v0.9.0.a'", "has the format of another version of Optuna; install"),
@@ -260,7 +260,7 @@ def test_a_damaged_file_is_a_sentence(cli, monkeypatch, statement, words, storag
     assert refused.err.endswith(f"choose another --exp-name{' and another --storage' if storage else ''}\n")
 
 
-# Turned red by: a choice that only training refuses, which ends the study or stays open forever; an error of a run that
+# Catches: a choice that only training refuses, which ends the study or stays open forever; an error of a run that
 # has begun, such as a full disk, taken for one of the settings.
 @pytest.mark.long
 def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
@@ -291,7 +291,7 @@ def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
     assert not trials(Path("runs", "never"))
 
 
-# Turned red by: current settings that fit no run, taken for a fault of the settings that are searched.
+# Catches: current settings that fit no run, taken for a fault of the settings that are searched.
 def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
     monkeypatch.setattr(ppo, "train", interrupted)
     words = ["tune", "ppo", "--workers", 3, "--exp-name", "x"]
@@ -300,7 +300,7 @@ def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
     assert refused.code == 2 and "--num-envs 8 cannot be divided among 3 processes" in refused.err
 
 
-# Turned red by: settings that exclude each other, which end the study or count as a trial.
+# Catches: settings that exclude each other, which end the study or count as a trial.
 @pytest.mark.long
 def test_choices_that_fit_no_run_are_not_trials(cli, monkeypatch):
     monkeypatch.setattr(tune, "REFUSED", 10)
@@ -340,7 +340,7 @@ def test_a_study_without_optuna_is_a_sentence(cli, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: `import optuna` or `import ray` where every command would wait for it.
+# Catches: `import optuna` or `import ray` where every command would wait for it.
 @pytest.mark.long
 def test_no_other_command_imports_optuna_or_ray():
     for path in [*(ROOT / "spinup").rglob("*.py"), *(ROOT / "llm").rglob("*.py")]:

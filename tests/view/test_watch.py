@@ -39,7 +39,7 @@ class Painter(gymnasium.Env):
         return np.full(self.shape, 30 * self.t, np.uint8)
 
 
-# Turned red by: the first picture of the next episode in place of the last one of this.
+# Catches: the first picture of the next episode in place of the last one of this.
 def test_a_film_of_stacked_observations_ends_with_the_episode():
     game, film = module.make_game(Painter, "rgb_array", frame_stack=2), Film(25)
     rng = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def frames(path) -> list[tuple[int, int]]:
         return found
 
 
-# Turned red by: a last frame left out because the stride steps over it, and by frames as wide as they come.
+# Catches: a last frame left out because the stride steps over it, and by frames as wide as they come.
 def test_gif_runs_at_the_environments_speed_and_shows_every_end(policy, tmp_path, capsys):
     path = tmp_path / "a.gif"
     before = policy.rng.bit_generator.state
@@ -117,7 +117,7 @@ def test_gymnasiums_own_cartpole_can_be_filmed_without_a_screen(tmp_path):
         assert len(gif.convert("RGB").getcolors(100_000)) > 3             # cart, pole and track, not an empty picture
 
 
-# Turned red by: Gymnasium's own choice, a camera that the body runs away from.
+# Catches: Gymnasium's own choice, a camera that the body runs away from.
 def test_mujocos_camera_follows():
     import mujoco
     env = make_one("HalfCheetah-v5", render_mode="rgb_array")

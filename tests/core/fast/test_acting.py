@@ -14,7 +14,7 @@ from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import Actor, ActorCritic, mlp
 
 
-# Turned red by: weights copied by NumpyMLP. An actor made before an update must not act on old weights.
+# Catches: weights copied by NumpyMLP. An actor made before an update must not act on old weights.
 @pytest.mark.parametrize("make", [mlp, lambda sizes: mlp(sizes, activation="relu"),
                                   lambda sizes: relu_mlp(*sizes, layer_norm=True)])
 @pytest.mark.parametrize("sizes", [[3, 2], [3, 8, 2], [3, 8, 16, 2]])
@@ -31,14 +31,14 @@ def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, make):
     assert np.abs(fast(x) - before).max() > 0.1
 
 
-# Turned red by: gradients that are recorded; a view with negative strides that torch refuses; outputs of other numbers.
+# Catches: gradients that are recorded; a view with negative strides that torch refuses; outputs of other numbers.
 def test_any_network_acts_in_torch():
     net = mlp([3, 8, 2])
     x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)[::-1]
     np.testing.assert_array_equal(in_torch(net, torch.device("cpu"))(x), net(torch.from_numpy(x.copy())).detach())
 
 
-# Turned red by: numpy on the weights of a network that is on another device.
+# Catches: numpy on the weights of a network that is on another device.
 @pytest.mark.parametrize("policy", [
     lambda: Actor(3, Categorical([2]), (8,)), lambda: ActorCritic((3,), Categorical([2]), (8,)),
     lambda: sac_discrete.ActorCritics(3, 2, (8,)), lambda: QNetwork((3,), 2, (8,))])
@@ -46,7 +46,7 @@ def test_an_actor_on_another_device_is_not_in_numpy(policy):
     assert callable(policy().to("meta").actor())
 
 
-# Turned red by: the check left out, or one that looks at the set of layers and not at their order.
+# Catches: the check left out, or one that looks at the set of layers and not at their order.
 @pytest.mark.parametrize("layers", [
     [nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)],
     [nn.Linear(3, 3), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh()], [nn.Tanh(), nn.Linear(3, 2)],
@@ -56,7 +56,7 @@ def test_numpy_mlp_refuses_what_it_does_not_know(layers):
         NumpyMLP(nn.Sequential(*layers))
 
 
-# Turned red by: weights not transposed, a bias of the layer before, the weights of one network used by all.
+# Catches: weights not transposed, a bias of the layer before, the weights of one network used by all.
 @pytest.mark.parametrize("make", [lambda: mlp((3, 5, 4, 2)), lambda: relu_mlp(3, 5, 4, 2, layer_norm=True),
                                   lambda: mlp((3, 2))])
 def test_a_population_is_its_networks_each_on_its_own_observation(make):
@@ -74,7 +74,7 @@ def test_a_population_is_its_networks_each_on_its_own_observation(make):
         torch.testing.assert_close(torch.from_numpy(found), expected)
 
 
-# Turned red by: biases not saved; state that is the very memory of the population.
+# Catches: biases not saved; state that is the very memory of the population.
 def test_a_population_is_saved():
     one, other = (NumpyMLPs(mlp((3, 4, 2)), 2) for _ in range(2))
     x = np.ones((2, 3), np.float32)

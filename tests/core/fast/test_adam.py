@@ -43,7 +43,7 @@ def distance(a: nn.Module, b: nn.Module) -> float:
     return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
 
 
-# Turned red by: no clip; a clip of each parameter by itself; eps 1e-8; no zero_ of the gradient; `lr` not used.
+# Catches: no clip; a clip of each parameter by itself; eps 1e-8; no zero_ of the gradient; `lr` not used.
 def test_it_is_adam_with_a_clipped_gradient():
     ours, theirs = network(), network()
     _, minimize = flat_adam(ours)
@@ -65,7 +65,7 @@ def test_it_is_adam_with_a_clipped_gradient():
     assert {False, True} == {bool(c) for c in clipped}
 
 
-# The limit is that of the tracer, so the code needs no C++. Turned red by: one code for all, of which torch compiles no
+# The limit is that of the tracer, so the code needs no C++. Catches: one code for all, of which torch compiles no
 # more than its limit of forms.
 @pytest.mark.long
 def test_as_many_networks_as_one_likes_are_compiled(monkeypatch):
@@ -78,7 +78,7 @@ def test_as_many_networks_as_one_likes_are_compiled(monkeypatch):
             assert torch.isfinite(step(torch.ones(4, width))["loss"])
 
 
-# Some ten seconds. Turned red by: no bias correction of the second moment, or eps inside its root; no clip; a
+# Some ten seconds. Catches: no bias correction of the second moment, or eps inside its root; no clip; a
 # `state_dict` without the steps of the compiled twin; a load that leaves `self.steps`.
 @pytest.mark.long
 def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
@@ -106,7 +106,7 @@ def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
         assert distance(eager, compiled) < 1e-5
 
 
-# Turned red by: a load that forgets the step, or either moment.
+# Catches: a load that forgets the step, or either moment.
 def test_a_checkpoint_goes_on_to_the_bit():
     kept = network()
     kept_adam, kept_step = flat_adam(kept)
@@ -126,7 +126,7 @@ def test_a_checkpoint_goes_on_to_the_bit():
     assert distance(kept, resumed) == 0
 
 
-# Turned red by: no test of where the gradients are; nothing would be learned, and nobody told.
+# Catches: no test of where the gradients are; nothing would be learned, and nobody told.
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_gradients_cut_loose_are_noticed(set_to_none):
     net = network()
@@ -140,7 +140,7 @@ def test_gradients_cut_loose_are_noticed(set_to_none):
         minimize(*batch(1))                                               # zeroed in place: no harm
 
 
-# Turned red by: the check of dtype left out: one would be cast; a frozen parameter that learns.
+# Catches: the check of dtype left out: one would be cast; a frozen parameter that learns.
 def test_what_it_cannot_hold_is_refused():
     mixed = network()
     mixed[0].double()
@@ -153,7 +153,7 @@ def test_what_it_cannot_hold_is_refused():
         FlatAdam(some.requires_grad_(False).parameters(), lr=LR)
 
 
-# Turned red by: an fp32 copy that keeps what the weights were before others were loaded, to which the next step returns
+# Catches: an fp32 copy that keeps what the weights were before others were loaded, to which the next step returns
 # (each way to load was tried); one that is rounded to bf16 at every step, which loses steps below its precision.
 @pytest.mark.parametrize("piece", [adam.PIECE, 4])                       # one call of the kernel, and several
 def test_weights_that_are_loaded_into_a_bf16_network_stay(piece, monkeypatch):
@@ -184,7 +184,7 @@ def test_weights_that_are_loaded_into_a_bf16_network_stay(piece, monkeypatch):
     assert ((optimizer.master - before).abs() > 2e-6).all()
 
 
-# Turned red by: a share of the moments that starts at another parameter; a norm of the share's gradient alone; an fp32
+# Catches: a share of the moments that starts at another parameter; a norm of the share's gradient alone; an fp32
 # copy of all parameters; a checkpoint with this process's moments only.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_optimisers_with_shares_of_the_moments_make_the_step_of_one(dtype):

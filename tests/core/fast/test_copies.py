@@ -5,7 +5,7 @@ import torch
 from spinup.core.fast.copies import copied
 
 
-# Turned red by: a tensor in the place of another, or with another shape or type; only float32 ones in one copy.
+# Catches: a tensor in the place of another, or with another shape or type; only float32 ones in one copy.
 @pytest.mark.parametrize("kind", [torch.float32, torch.uint8])
 def test_tensors_arrive_as_they_were(kind):
     given = [(255 * torch.rand(5, 3)).to(kind), torch.arange(5), torch.rand(5, 2), torch.rand(()), torch.arange(5) + 7]

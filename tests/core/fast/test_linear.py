@@ -63,7 +63,7 @@ def check(net: nn.Module, x: Tensor, wants_input: bool = True) -> None:
             torch.testing.assert_close(ours.grad, theirs.grad.float(), rtol=1e-4, atol=1e-5 * scale)
 
 
-# Turned red by: ReLU after the last layer, or not between; no `threshold_backward`, or with the inputs of another
+# Catches: ReLU after the last layer, or not between; no `threshold_backward`, or with the inputs of another
 # layer; `grad` not transposed; `grad.sum()` for the bias; `x.shape[:1]`; `-1` for the width of the view.
 @each_shape
 def test_an_mlp_is_torchs_mlp(lead, sizes, path):
@@ -71,7 +71,7 @@ def test_an_mlp_is_torchs_mlp(lead, sizes, path):
     check(relu_mlp(*sizes), numbers(*lead, sizes[0]))
 
 
-# Turned red by: the bias of a layer without one; the view; the wrong side of LARGE.
+# Catches: the bias of a layer without one; the view; the wrong side of LARGE.
 @pytest.mark.parametrize("bias", [True, False])
 @each_shape
 def test_a_layer_is_torchs_layer(lead, sizes, bias, path):
@@ -79,7 +79,7 @@ def test_a_layer_is_torchs_layer(lead, sizes, bias, path):
     check(Linear(sizes[0], sizes[1], bias), numbers(*lead, sizes[0]))
 
 
-# Turned red by: `needs_input_grad` of the neighbour; `any(wanted)` cut at the layer itself, which loses the gradients
+# Catches: `needs_input_grad` of the neighbour; `any(wanted)` cut at the layer itself, which loses the gradients
 # of those before; a gradient for what is frozen. All 2^5 ways to want some of it.
 @pytest.mark.parametrize("large", [False, True])
 def test_only_what_is_wanted_gets_a_gradient(large, monkeypatch):
@@ -93,7 +93,7 @@ def test_only_what_is_wanted_gets_a_gradient(large, monkeypatch):
         check(net, numbers(6, 3), wants_input)
 
 
-# Turned red by: `view` of the input for `reshape`.
+# Catches: `view` of the input for `reshape`.
 def test_inputs_need_not_lie_in_order(path):
     torch.manual_seed(0)
     net, layer = relu_mlp(3, 8, 2), Linear(3, 8)
@@ -102,7 +102,7 @@ def test_inputs_need_not_lie_in_order(path):
         torch.testing.assert_close(layer(x), nn.functional.linear(x.contiguous(), layer.weight, layer.bias))
 
 
-# Turned red by: the ReLU that oneDNN has built in, which hides what `check_finite` looks for.
+# Catches: the ReLU that oneDNN has built in, which hides what `check_finite` looks for.
 def test_what_is_not_a_number_stays_so(path):
     net, x = relu_mlp(4, 8, 8, 2), numbers(3, 4)
     x[1, 2] = torch.nan
@@ -110,7 +110,7 @@ def test_what_is_not_a_number_stays_so(path):
         assert y[1].isnan().all() and not y[[0, 2]].isnan().any()
 
 
-# Turned red by: oneDNN for every product, or for none: twice as slow where it matters; for the products of MLPs on a
+# Catches: oneDNN for every product, or for none: twice as slow where it matters; for the products of MLPs on a
 # processor without AVX-512, where agents make a tenth fewer updates per second.
 def test_large_products_go_to_onednn_and_small_ones_do_not(monkeypatch):
     assert (linear.LARGE if torch.backends.cpu.get_cpu_capability() == "AVX512" else 2**25) == linear.FOR_ONEDNN
@@ -136,7 +136,7 @@ def test_large_products_go_to_onednn_and_small_ones_do_not(monkeypatch):
     assert len(calls) == 2
 
 
-# Turned red by: no test of the type; what oneDNN would refuse.
+# Catches: no test of the type; what oneDNN would refuse.
 def test_other_types_are_left_to_torch():
     torch.manual_seed(0)
     net, layer = relu_mlp(128, 128, 2).double(), Linear(128, 128).double()
@@ -145,7 +145,7 @@ def test_other_types_are_left_to_torch():
     torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias), rtol=0, atol=0)
 
 
-# Turned red by: `Layers` for every product, which takes 30 % longer where products are small; the width of the output
+# Catches: `Layers` for every product, which takes 30 % longer where products are small; the width of the output
 # for the size of the layer; the batch left out.
 @pytest.mark.parametrize("batch, hidden, ours", [
     (128, (120, 84), False), (256, (256, 256), True), (32, (256, 256), True), (31, (256, 256), False)])
@@ -169,7 +169,7 @@ def second_derivatives(net: nn.Module, x: Tensor) -> list[Tensor]:
     return [*first, *torch.autograd.grad(along, inputs, retain_graph=True), *torch.autograd.grad(length, inputs)]
 
 
-# Turned red by: gradients made of what `forward` saved, whose dependence on the weights is lost; `product` for
+# Catches: gradients made of what `forward` saved, whose dependence on the weights is lost; `product` for
 # `linear`, which has no derivative; weights of the wrong layer.
 @pytest.mark.parametrize("make", [relu_mlp, Linear], ids=["mlp", "layer"])
 @pytest.mark.parametrize(("rows", "sizes"), [(6, (3, 8, 2)), (5, (4, 7, 6, 3)), (256, (17, 256, 256, 2))])
@@ -183,7 +183,7 @@ def test_second_derivatives_are_those_of_torchs_layers(make, rows, sizes, path):
         assert ours.abs().max() > 0
 
 
-# Turned red by: the plain path without a graph asked for: slower where most of the time is spent.
+# Catches: the plain path without a graph asked for: slower where most of the time is spent.
 def test_without_a_graph_gradients_are_made_by_the_fast_products(monkeypatch):
     monkeypatch.setattr(linear, "LARGE", 1)
     calls, made = [], linear.differentiable_inputs
@@ -195,7 +195,7 @@ def test_without_a_graph_gradients_are_made_by_the_fast_products(monkeypatch):
     assert calls == [1]
 
 
-# Turned red by: activations changed in place after they were saved; a graph that is freed too early.
+# Catches: activations changed in place after they were saved; a graph that is freed too early.
 def test_a_network_asked_twice_adds_its_gradients(path):
     torch.manual_seed(0)
     net = relu_mlp(3, 8, 2)
@@ -206,7 +206,7 @@ def test_a_network_asked_twice_adds_its_gradients(path):
         torch.testing.assert_close(ours.grad, theirs.grad.float(), rtol=1e-4, atol=1e-4)
 
 
-# Turned red by: other first weights than torch's, or an activation after the last layer.
+# Catches: other first weights than torch's, or an activation after the last layer.
 def test_relu_mlp_begins_as_torch_does():
     torch.manual_seed(0)
     net = relu_mlp(3, 8, 4, 2)
@@ -218,7 +218,7 @@ def test_relu_mlp_begins_as_torch_does():
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
 
 
-# Turned red by: reading what was saved a second time, which a checkpoint does not allow.
+# Catches: reading what was saved a second time, which a checkpoint does not allow.
 def test_the_gradient_passes_a_checkpoint():
     x, *params = (numbers(*shape).requires_grad_() for shape in ((5, 3), (4, 3), (4,), (2, 4), (2,)))
     plain = torch.autograd.grad(Layers.apply(x, *params).sum(), [x, *params])
@@ -227,7 +227,7 @@ def test_the_gradient_passes_a_checkpoint():
         assert torch.equal(ours, theirs)
 
 
-# Turned red by: a copy that outlives its block, or an error in it; one used where a gradient is wanted; no bias.
+# Catches: a copy that outlives its block, or an error in it; one used where a gradient is wanted; no bias.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_packed_weights_give_the_same_products(dtype):
     layer, x, small = Linear(512, 512).to(dtype), numbers(2, 32, 512).to(dtype), numbers(8, 8)

@@ -26,7 +26,7 @@ def check_mean(x: Tensor, expected: Tensor | float, variance: Tensor | float) ->
     assert ((x.mean(0) - expected).abs() <= 4.5 * (torch.as_tensor(variance) / len(x)).sqrt()).all()
 
 
-# Turned red by: `pulls` for `2 + pulls`, `wins` for `1 + wins`; in ucb_index `pulls` for `2 + pulls`, no `+ 1` in t, no
+# Catches: `pulls` for `2 + pulls`, `wins` for `1 + wins`; in ucb_index `pulls` for `2 + pulls`, no `+ 1` in t, no
 # 2 before the logarithm.
 def test_indices_of_counts_made_by_hand():
     wins, pulls = torch.tensor([[0.0, 0, 0], [3, 0, 1]]), torch.tensor([[0.0, 0, 0], [4, 0, 2]])
@@ -37,7 +37,7 @@ def test_indices_of_counts_made_by_hand():
     torch.testing.assert_close(ucb_index(wins, pulls, c=0.3), mean + 0.3 * width)
 
 
-# Turned red by: wins and losses exchanged, `pulls` for the losses.
+# Catches: wins and losses exchanged, `pulls` for the losses.
 def test_draws_of_an_arm_have_the_moments_of_its_beta():
     wins, pulls = torch.tensor([0.0, 3, 0]), torch.tensor([0.0, 4, 2])
     draws = beta_draw(wins.expand(20_000, 3), pulls.expand(20_000, 3), generator())
@@ -53,7 +53,7 @@ def counts() -> tuple[Tensor, Tensor, Tensor]:
     return sums, visits, moves
 
 
-# Turned red by: no prior mean (`sums / (1 + visits)`), no `1 + moves`, `(1 + visits)` as the sum of moves, a bonus that
+# Catches: no prior mean (`sums / (1 + visits)`), no `1 + moves`, `(1 + visits)` as the sum of moves, a bonus that
 # does not fall.
 def test_model_of_counts_made_by_hand():
     rewards, transitions = mean_model(*counts())
@@ -66,7 +66,7 @@ def test_model_of_counts_made_by_hand():
     torch.testing.assert_close(same, transitions)
 
 
-# Turned red by: `(1 + visits)` as the variance or its square root as the noise's factor, noise shared by the batch,
+# Catches: `(1 + visits)` as the variance or its square root as the noise's factor, noise shared by the batch,
 # `moves` or the mean transitions for what is drawn.
 def test_drawn_models_have_the_moments_of_the_belief():
     n = 20_000
@@ -91,7 +91,7 @@ def value_of(policy: Tensor, rewards: Tensor, transitions: Tensor) -> Tensor:
     return value
 
 
-# Turned red by: no `[::-1]`, `bsna,bn` for `bsan,bn`, min for max, the value of the last step, a discount of 0.99.
+# Catches: no `[::-1]`, `bsna,bn` for `bsan,bn`, min for max, the value of the last step, a discount of 0.99.
 @pytest.mark.parametrize("horizon", [1, 3])
 def test_no_policy_beats_the_plan(horizon):
     rng, tasks, states, actions = generator(), 20, 2, 2

@@ -12,7 +12,7 @@ def random_moves(legal, rng):
     return (legal * rng.random(legal.shape)).argmax(1)
 
 
-# Turned red by: a line that is missed or goes round an edge, a stone in another square, a draw that is not noticed or
+# Catches: a line that is missed or goes round an edge, a stone in another square, a draw that is not noticed or
 # comes too early, seats exchanged, rows upside down.
 @pytest.mark.long("connect_four")
 @pytest.mark.parametrize("name", BOARDS)

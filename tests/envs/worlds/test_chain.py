@@ -15,7 +15,7 @@ def play(env, choose, steps: int) -> tuple[list[float], list[bool]]:
     return rewards, ended
 
 
-# Turned red by: a start in the first state; an episode of N + 8 steps; a small reward of the second state.
+# Catches: a start in the first state; an episode of N + 8 steps; a small reward of the second state.
 def test_right_to_the_end_and_left_to_the_near_one():
     env = make("Chain-20-v0", 1)
     assert env.reset()[0].tolist() == [1, 1] + [0] * 18
@@ -26,7 +26,7 @@ def test_right_to_the_end_and_left_to_the_near_one():
     np.testing.assert_allclose(rewards, [1e-3] * 29)
 
 
-# Turned red by: labels that depend on the seed, or are not changed at all; a look of states that gives them away.
+# Catches: labels that depend on the seed, or are not changed at all; a look of states that gives them away.
 @pytest.mark.parametrize("length", [10, 40])
 def test_permuted_labels_are_the_same_for_all_and_must_be_learned_state_by_state(length):
     one, other = make(f"ChainPermuted-{length}-v0", 1, seed=1), make(f"ChainPermuted-{length}-v0", 3, seed=2)

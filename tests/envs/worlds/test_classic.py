@@ -208,7 +208,7 @@ def test_what_was_returned_is_never_written_to_again(id):
     assert all(part.flags.c_contiguous for part in kept)                  # as if loaded: layout decides how sums round
 
 
-# Turned red by: another physics of one copy than of several, an end that it does not see.
+# Catches: another physics of one copy than of several, an end that it does not see.
 def test_one_cart_alone_moves_as_among_others():
     alone, among = CLASSIC["CartPole-v1"](1, 3), CLASSIC["CartPole-v1"](5, 4)
     alone.reset(), among.reset()

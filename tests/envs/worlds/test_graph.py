@@ -5,7 +5,7 @@ from spinup.envs.make import make
 from spinup.envs.worlds.graph import LIMIT, NODES, connected_graph
 
 
-# Breadth-first search over the moves. Turned red by: an edge that works in one direction; a distance to another goal.
+# Breadth-first search over the moves. Catches: an edge that works in one direction; a distance to another goal.
 def test_distances_are_those_of_a_breadth_first_search():
     moves, distances = connected_graph()
     edges = {(i, int(j)) for i in range(NODES) for j in moves[i]}
@@ -18,7 +18,7 @@ def test_distances_are_those_of_a_breadth_first_search():
     assert [found[i] for i in range(NODES)] == distances.tolist() and distances.max() > 4
 
 
-# Turned red by: an episode that continues at the goal, or is longer than ten steps; a failed walk that costs only its
+# Catches: an episode that continues at the goal, or is longer than ten steps; a failed walk that costs only its
 # steps; a final observation of the next episode; a state that is not saved.
 def test_episodes_end_at_the_goal_or_after_ten_steps():
     envs, rng = make("RandomGraph-v0", 8, 0), np.random.default_rng(0)

@@ -115,7 +115,7 @@ def same(a: list[Step], b: list[Step]) -> bool:
     return all(y is None if x is None else np.array_equal(x, y) for x, y in parts)
 
 
-# Turned red by: `limit` one more or less; `>=` as `>` for the clock; left and right exchanged, of turns or of the view;
+# Catches: `limit` one more or less; `>=` as `>` for the clock; left and right exchanged, of turns or of the view;
 # `REACH` 4; a window row by row instead of column by column; `obs.copy()` as `obs`; `_light` of Empty left out; what is
 # carried kept over a restart; DoorKey of another size.
 @pytest.mark.parametrize("id", SMALL)
@@ -159,7 +159,7 @@ def test_beside_minigrid(id):
 
 
 # Boards that no layout of ours would make: keys and doors of all colours and states, floors, goals, walls, anywhere.
-# Turned red by: a key that opens the doors of other colours; a locked door that opens without; an open door that does
+# Catches: a key that opens the doors of other colours; a locked door that opens without; an open door that does
 # not close; a key dropped on what one walks on; a second key picked up; sight through closed doors; `codes *= seen`
 # left out; the cell that the agent stands on shown; a pass of `_spread_light` one cell shorter, or that leaves out a
 # neighbour, or the one ahead of it.
@@ -194,7 +194,7 @@ def test_any_board_is_handled_and_seen_as_by_minigrid():
 
 
 # Many rooms are placed one by one, and only from equal draws can one tell that they are placed by equal rules.
-# Turned red by: `<=` for `<` in the check for other rooms; `>` for `>=` at the lower edge; 7 tries instead of 8; four
+# Catches: `<=` for `<` in the check for other rooms; `>` for `>=` at the lower edge; 7 tries instead of 8; four
 # rooms in N4-S5-v0; the goal in the room before the last, the agent in the second; no colour twice, or two in a row.
 @pytest.mark.filterwarnings("ignore:.*N4-S5-v0 is out of date")
 @pytest.mark.parametrize("id, layouts", [("MiniGrid-MultiRoom-N2-S4-v0", 200), ("MiniGrid-MultiRoom-N4-S5-v0", 60),
@@ -235,7 +235,7 @@ def features(board: np.ndarray, x: int, y: int, heading: int) -> list[int]:
     return [*found, len(xs), xs.min(), xs.max(), ys.min(), ys.max(), *((board == door).sum() for door in DOORS)]
 
 
-# Turned red by: the bounds of a door, a split or a heading one off; the key on either side; five colours of six.
+# Catches: the bounds of a door, a split or a heading one off; the key on either side; five colours of six.
 @pytest.mark.long("MiniGrid-MultiRoom-N4-S5-v1")
 @pytest.mark.parametrize("id", [id for id in SMALL if "Empty" not in id])
 def test_layouts_are_distributed_as_minigrids(id):
@@ -257,7 +257,7 @@ def test_layouts_are_distributed_as_minigrids(id):
     assert (np.abs(means[0] - means[1]) <= 4.5 * errors + 1e-9).all()
 
 
-# Turned red by: `steps` without `+ 1`; 0.9 as 0.8; another limit.
+# Catches: `steps` without `+ 1`; 0.9 as 0.8; another limit.
 @pytest.mark.parametrize("id", MINIGRID)
 def test_a_planned_way_leads_to_the_goal(id):
     env = make(id, 4, seed=2)
@@ -274,7 +274,7 @@ def test_a_planned_way_leads_to_the_goal(id):
                 assert not step.terminated[i] and step.reward[i] == 0
 
 
-# Turned red by: `default_rng(seed)` as `default_rng(0)`.
+# Catches: `default_rng(seed)` as `default_rng(0)`.
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-MultiRoom-N2-S4-v0", "NoisyTV-v0"])
 def test_the_seed_decides_everything(id):
     ours, twin, other = (make(id, 4, seed) for seed in (5, 5, 6))
@@ -286,7 +286,7 @@ def test_the_seed_decides_everything(id):
     assert (boards[0] != boards[1]).any() and len(np.unique(boards[0], axis=0)) > n / 4
 
 
-# Turned red by: `visited` or `carried` not loaded; `.copy()` of `grid` or `visited` left out; the counts of cells or of
+# Catches: `visited` or `carried` not loaded; `.copy()` of `grid` or `visited` left out; the counts of cells or of
 # the TV, or who watches, not loaded; `load_rng` left out.
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-MultiRoom-N2-S4-v0", "NoisyTV-v0"])
 def test_saving_and_loading_goes_on_as_if_nothing_had_happened(id):
@@ -308,7 +308,7 @@ def test_saving_and_loading_goes_on_as_if_nothing_had_happened(id):
         np.testing.assert_array_equal(ours.watching, fresh.watching)
 
 
-# Turned red by: rewards, or observations, in an array that is used again.
+# Catches: rewards, or observations, in an array that is used again.
 def test_what_was_returned_is_never_written_to_again():
     env = make("MiniGrid-DoorKey-5x5-v0", 3, seed=0)
     first = env.reset()
@@ -321,7 +321,7 @@ def test_what_was_returned_is_never_written_to_again():
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))
 
 
-# Turned red by: the start not counted; the cell in front counted; `visited` or `finished_cells` not cleared.
+# Catches: the start not counted; the cell in front counted; `visited` or `finished_cells` not cleared.
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-MultiRoom-N2-S4-v0"])
 def test_distinct_cells_are_counted(id):
     env, rng = make(id, 4, seed=0), np.random.default_rng(0)
@@ -358,7 +358,7 @@ def standing(poses: list[tuple[int, int, int]]) -> Grid:
     return env
 
 
-# Turned red by: the TV in the wall to the next room; the TV seen through; a picture that may be an unseen cell.
+# Catches: the TV in the wall to the next room; the TV seen through; a picture that may be an unseen cell.
 def test_the_tv_is_watched_where_minigrid_would_see_it_and_from_no_other_room():
     board = make("NoisyTV-v0", 1, 0)
     board.reset()
@@ -383,7 +383,7 @@ def test_the_tv_is_watched_where_minigrid_would_see_it_and_from_no_other_room():
     assert not env.watching[~at_home].any() and 0.2 < env.watching[at_home].mean() < 0.8
 
 
-# Turned red by: walls of one colour, floors of one colour.
+# Catches: walls of one colour, floors of one colour.
 def test_without_the_tv_no_two_places_look_alike():
     board = standing([(3, 3, 2)]).board[0]
     free = np.argwhere(~np.isin(board, [*WALLS, TV]))
@@ -392,7 +392,7 @@ def test_without_the_tv_no_two_places_look_alike():
     assert len(views) > 300 and len(np.unique(views, axis=0)) == len(views)
 
 
-# Turned red by: one picture for all copies; pictures of two kinds.
+# Catches: one picture for all copies; pictures of two kinds.
 def test_the_tv_changes_though_nothing_else_does():
     env = standing([(3, 3, 2), (3, 3, 2), (3, 3, 0), (9, 9, 1)])
     assert env.watching.tolist() == [True, True, False, False]
@@ -407,7 +407,7 @@ def test_the_tv_changes_though_nothing_else_does():
     assert tv[..., 0].sum() == 0 and (tv.sum(-1) == 3).all()
 
 
-# Turned red by: 201 steps; steps counted once for all copies; counts not cleared by `reset`.
+# Catches: 201 steps; steps counted once for all copies; counts not cleared by `reset`.
 def test_an_episode_before_the_tv_and_who_watched():
     env = standing([(3, 3, 2), (3, 3, 0)])
     for t in range(200):
@@ -422,7 +422,7 @@ def test_an_episode_before_the_tv_and_who_watched():
     assert env.take_watching() == (0, 0)
 
 
-# Turned red by: `watching[:len(rows)]` for `watching[rows]`.
+# Catches: `watching[:len(rows)]` for `watching[rows]`.
 def test_who_watches_is_right_where_one_copy_alone_begins_again():
     env, rng = standing([(3, 3, 2)] * 6), np.random.default_rng(0)
     env.episode_length[:] = np.arange(6) * 30
@@ -432,7 +432,7 @@ def test_who_watches_is_right_where_one_copy_alone_begins_again():
     assert len(env.take_finished()) == 6
 
 
-# Turned red by: a door left out; floors that are not walked over; a row in which nobody starts.
+# Catches: a door left out; floors that are not walked over; a row in which nobody starts.
 def test_all_four_rooms_can_be_reached_in_an_episode():
     env, inside = make("NoisyTV-v0", 1000, seed=0), [*range(1, 6), *range(7, 12)]
     env.reset()
@@ -447,7 +447,7 @@ def test_all_four_rooms_can_be_reached_in_an_episode():
     assert len(floors) == 4 and step.final_obs is None                    # each room has its colour
 
 
-# Turned red by: ours not served without the package; NoisyTV not registered.
+# Catches: ours not served without the package; NoisyTV not registered.
 def test_ids(monkeypatch):
     for id in MINIGRID:
         assert gymnasium.spec(id)                                         # none is of our own invention
@@ -469,7 +469,7 @@ def test_ids(monkeypatch):
         make("MiniGrid-FourRooms-v0")
 
 
-# Turned red by: MiniGrid's own left as it is: a policy that learned in ours could not be watched.
+# Catches: MiniGrid's own left as it is: a policy that learned in ours could not be watched.
 def test_minigrids_own_is_seen_as_ours_where_settings_ask_for_it():
     env = make("MiniGrid-DoorKey-5x5-v0", 2, 0, max_steps=7)
     ours = make("MiniGrid-DoorKey-5x5-v0", 2, 0)
@@ -482,14 +482,14 @@ def test_minigrids_own_is_seen_as_ours_where_settings_ask_for_it():
     assert game.render().ndim == 3
 
 
-# Turned red by: a table in the wrong order, as the numbers of a cell are those of MiniGrid.
+# Catches: a table in the wrong order, as the numbers of a cell are those of MiniGrid.
 def test_codes_are_minigrids():
     assert dict(zip(KINDS, range(11), strict=True)) == OBJECT_TO_IDX
     assert dict(zip(COLOURS, range(6), strict=True)) == COLOR_TO_IDX
     assert dict(zip(STATES, range(3), strict=True)) == STATE_TO_IDX and CODES == 198
 
 
-# Turned red by: measures of all time, or of the copies' last episodes; names that come and go.
+# Catches: measures of all time, or of the copies' last episodes; names that come and go.
 def test_what_a_grid_tells_of_itself_is_of_the_time_since_it_was_asked():
     env = make("NoisyTV-v0", 8, 0)
     env.reset()

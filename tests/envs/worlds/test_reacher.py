@@ -7,7 +7,7 @@ from spinup.envs import make
 from spinup.envs.worlds.reacher import GoalReacher, points
 
 
-# Turned red by: an angle of the second link that is not relative to the first; a goal out of reach, or moved within an
+# Catches: an angle of the second link that is not relative to the first; a goal out of reach, or moved within an
 # episode; a reward without the goal; success that is not that of the last step.
 def test_the_hand_the_goal_and_the_reward():
     elbow, hand = points(np.array([np.pi / 2, -np.pi / 2]))
@@ -25,7 +25,7 @@ def test_the_hand_the_goal_and_the_reward():
             assert (obs["desired_goal"] == goal).all()
 
 
-# Turned red by: speeds that jump; no delay, with which the agent need not stop in time.
+# Catches: speeds that jump; no delay, with which the agent need not stop in time.
 def test_joints_approach_the_wanted_speed():
     arm = GoalReacher()
     arm.reset(seed=1)
@@ -38,7 +38,7 @@ def test_joints_approach_the_wanted_speed():
     np.testing.assert_allclose(arm.angles - before, 0.4 * np.sum(speeds, 0))
 
 
-# Turned red by: success of all steps, or of open episodes; counts that a resumed run loses.
+# Catches: success of all steps, or of open episodes; counts that a resumed run loses.
 def test_success_is_the_share_of_episodes_that_end_at_their_goal():
     env = make("GoalReacher-v0", 4, seed=2)
     env.reset()

@@ -29,7 +29,7 @@ def check_step(arrays, tensors, action):
         np.testing.assert_array_equal(found.final_obs.numpy(), wanted.final_obs)
 
 
-# Turned red by: the cell of the next state; the reward beside another action; the end of an episode that is not shown;
+# Catches: the cell of the next state; the reward beside another action; the end of an episode that is not shown;
 # a trial that ends a step late; a reset that draws no new tasks, or draws them twice; a state that is not saved.
 @pytest.mark.parametrize("name", CASES)
 def test_tensors_are_the_arrays_step_by_step(name):
@@ -49,7 +49,7 @@ def test_tensors_are_the_arrays_step_by_step(name):
     assert tensors.take_finished() == []
 
 
-# Turned red by: numbers that a training in tensors computes otherwise; ends in another order; noise of other steps.
+# Catches: numbers that a training in tensors computes otherwise; ends in another order; noise of other steps.
 @pytest.mark.long("TabularMDPs-10-v0")
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_in_tensors_is_that_in_arrays(name, tmp_path, monkeypatch):
@@ -66,7 +66,7 @@ def test_a_training_in_tensors_is_that_in_arrays(name, tmp_path, monkeypatch):
 
 
 # On the device "meta", tensors have no values: a look at one raises an error.
-# Turned red by: `if done.any()`, a mask as an index, `.item()`: each lets the CPU wait for the GPU.
+# Catches: `if done.any()`, a mask as an index, `.item()`: each lets the CPU wait for the GPU.
 def test_a_step_looks_at_no_value():
     _, env = both("Bandits-5x10-v0")
     env.trials = Bandits(6, 5, 10, "meta", None)
@@ -77,7 +77,7 @@ def test_a_step_looks_at_no_value():
     assert len(env.totals) == 2
 
 
-# Turned red by: tensors for the CPU, where arrays are faster; arrays for a GPU; an environment that has only arrays.
+# Catches: tensors for the CPU, where arrays are faster; arrays for a GPU; an environment that has only arrays.
 def test_the_device_chooses(monkeypatch):
     made = []
     assert type(make("Bandits-5x10", 2, episodes=10, device=CPU)) is Memory

@@ -68,7 +68,7 @@ class Oracle(Strategy):
         return self.policy[self.tasks.rows, t % self.tasks.horizon, state]
 
 
-# Turned red by: done one step later or never, no restart, a restart where no episode ended, a state that is forgotten
+# Catches: done one step later or never, no restart, a restart where no episode ended, a state that is forgotten
 # between steps; `pulls` for `episodes * horizon`.
 @pytest.mark.parametrize(("tasks", "horizon", "steps"), [(bandits(50, 5, 7), 1, 7), (mdps(50, 3), 10, 30)])
 def test_episodes_end_together_and_the_next_one_starts_in_state_0(tasks, horizon, steps):
@@ -92,7 +92,7 @@ class SameMDP(TabularMDPs):
             x.copy_(x[:1].clone())
 
 
-# Turned red by: `<` for `>=` or `-1` forgotten in the cumulative sums, the transitions of another state or action or of
+# Catches: `<` for `>=` or `-1` forgotten in the cumulative sums, the transitions of another state or action or of
 # what comes next, noise of another width or none, the same noise for all.
 def test_mdps_do_what_their_parameters_say():
     tasks = SameMDP(2000, 10, "cpu", generator())
@@ -109,7 +109,7 @@ def test_mdps_do_what_their_parameters_say():
     assert (mean.abs() < 4 / visits[:, 0].sqrt()).all()
 
 
-# The sum of ten float32 is often less than the greatest number that is drawn. Turned red by: `cumsum(-1)` as a whole.
+# The sum of ten float32 is often less than the greatest number that is drawn. Catches: `cumsum(-1)` as a whole.
 def test_no_draw_leads_out_of_the_states(monkeypatch):
     tasks = mdps(500)
     tasks.reset()
@@ -118,7 +118,7 @@ def test_no_draw_leads_out_of_the_states(monkeypatch):
     assert (state == 9).all()
 
 
-# Turned red by: means from Normal(0, 1) or of half that width, probabilities that are `rand ** 2`, transitions that are
+# Catches: means from Normal(0, 1) or of half that width, probabilities that are `rand ** 2`, transitions that are
 # normalised uniform numbers instead of Dirichlet(1), one task for the whole batch.
 def test_tasks_are_drawn_as_the_paper_says():
     tasks, arms = mdps(400), bandits(400, 50)
@@ -134,7 +134,7 @@ def test_tasks_are_drawn_as_the_paper_says():
         assert len(x.unique(dim=0)) == 400
 
 
-# What a strategy must beat, and what it cannot. Turned red by: `amax(0)`, no `steps`, in `optimal`; a reward that is
+# What a strategy must beat, and what it cannot. Catches: `amax(0)`, no `steps`, in `optimal`; a reward that is
 # 1 with probability 1 - p, or of the first arm; `horizon - 1` in `optimal` of MDPs; epsilon ignored.
 @pytest.mark.parametrize(("tasks", "at_random", "best"), [
     (bandits(20_000, 5, 10), 5, 50 / 6), (bandits(20_000, 50, 10), 5, 500 / 51), (mdps(2000), 100, None)])
@@ -147,7 +147,7 @@ def test_random_and_perfect_play(tasks, at_random, best):
         check_mean(tasks.optimal(), best)
 
 
-# Reward is 1 in state 0 and nowhere else, and a tenth of all moves lead there. Turned red by: value[:, 1], no `steps`.
+# Reward is 1 in state 0 and nowhere else, and a tenth of all moves lead there. Catches: value[:, 1], no `steps`.
 def test_optimal_play_begins_in_state_0():
     tasks = mdps(3, 4)
     tasks.reset()
@@ -157,7 +157,7 @@ def test_optimal_play_begins_in_state_0():
 
 
 # Two arms, two pulls. Greedy: 1/2, then 2/3 with the same arm after a win, 1/2 with the other after none. Thompson
-# stays with 2/3 after a win (mean 2/3) and 1/3 after none (mean 1/3), else 1/2. Turned red by: the worst arm, an update
+# stays with 2/3 after a win (mean 2/3) and 1/3 after none (mean 1/3), else 1/2. Catches: the worst arm, an update
 # of the wrong arm or of the wins only, a belief that survives `reset`.
 @pytest.mark.parametrize(("index", "expected"), [
     (beta_mean, 1 / 2 + (2 / 3 + 1 / 2) / 2),
@@ -169,7 +169,7 @@ def test_two_pulls_of_two_arms_in_closed_form(index, expected):
         check_mean(play(tasks, strategy), expected)
 
 
-# Epsilon-greedy of two pulls of two arms: a random second pull earns 1/2. Turned red by: `>` for `<`, the greedy one
+# Epsilon-greedy of two pulls of two arms: a random second pull earns 1/2. Catches: `>` for `<`, the greedy one
 # not told what was seen.
 def test_epsilon_is_the_share_of_random_actions():
     tasks = bandits(100_000, 2, 2)
@@ -178,7 +178,7 @@ def test_epsilon_is_the_share_of_random_actions():
 
 
 # Table 1 of the paper; for MDPs as measured here with 1000 trials (the paper's table 2 has 369, 428 and 409).
-# Turned red by: c = 1, a bonus of 0.
+# Catches: c = 1, a bonus of 0.
 @pytest.mark.long("MDPs")
 @pytest.mark.parametrize(("make", "expected"), [
     (lambda: bandits(4000, 5, 10), {"greedy": (6.6, .15), "UCB1": (6.7, .15), "Thompson": (5.8, .2)}),
@@ -192,7 +192,7 @@ def test_baselines_earn_what_is_known_of_them(make, expected):
         assert abs(play(tasks, baselines(tasks, generator(1))[name]).mean() - earned) < margin, name
 
 
-# Turned red by: rewards added to the state that followed, `= reward` for `+=`, a restart counted as a move.
+# Catches: rewards added to the state that followed, `= reward` for `+=`, a restart counted as a move.
 def test_what_a_planner_has_counted():
     tasks = mdps(2)
     planner = Planner(mean_model)
@@ -208,7 +208,7 @@ def test_what_a_planner_has_counted():
     assert torch.equal(planner.moves, moves)
 
 
-# Turned red by: a plan in every step, or for fewer steps than are left; the actions of the first step all along.
+# Catches: a plan in every step, or for fewer steps than are left; the actions of the first step all along.
 def test_a_planner_plans_once_an_episode_and_follows_the_plan():
     tasks, seen = mdps(30, 4), []
     tasks.reset()
@@ -237,7 +237,7 @@ class Certain(TabularMDPs):
         return self.reward_means[at], self.transitions[at].argmax(-1)
 
 
-# Some of the tasks, in another order, are played as they were among all. Turned red by: a mean over the batch, the plan
+# Some of the tasks, in another order, are played as they were among all. Catches: a mean over the batch, the plan
 # of the first row for all, a row updated for another (`act.flip(0)`).
 @each_kind
 def test_no_task_learns_from_another(make):
@@ -257,7 +257,7 @@ def test_no_task_learns_from_another(make):
     assert torch.equal(returns(some), returns(torch.arange(200))[some])
 
 
-# Turned red by: anything drawn from torch's own generator; chance that depends on what is done.
+# Catches: anything drawn from torch's own generator; chance that depends on what is done.
 @each_kind
 def test_the_same_seed_gives_the_same_trials_whoever_plays(make):
     runs = []
@@ -273,7 +273,7 @@ def test_the_same_seed_gives_the_same_trials_whoever_plays(make):
     assert not torch.equal(first[0], first[1])
 
 
-# "meta" computes shapes only, but tensors of two devices do not mix there either. Turned red by: a tensor made without
+# "meta" computes shapes only, but tensors of two devices do not mix there either. Catches: a tensor made without
 # `device` in any of the tasks and strategies.
 @each_kind
 def test_all_happens_on_the_device_asked_for(make):

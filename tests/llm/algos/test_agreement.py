@@ -159,7 +159,7 @@ GRPO = {
 }
 
 
-# Turned red by: another clip, or one of the other side; a mean over other tokens; a ratio with a gradient in CISPO.
+# Catches: another clip, or one of the other side; a mean over other tokens; a ratio with a gradient in CISPO.
 @pytest.mark.parametrize("method", GRPO)
 def test_grpo_and_its_variants(method, steps, model, tmp_path):
     ours, theirs = GRPO[method]
@@ -173,7 +173,7 @@ def test_grpo_and_its_variants(method, steps, model, tmp_path):
 
 
 # Our gradient is that of k2, log(pi / pi_ref)^2 / 2, TRL's that of k3; with its correction it is ours, where ratios are
-# 1. Turned red by: another estimator or sign; a penalty that is averaged over other tokens.
+# 1. Catches: another estimator or sign; a penalty that is averaged over other tokens.
 def test_the_kl_penalty_of_grpo(steps, model, tmp_path):
     *_, step = steps("grpo", prompts=4, samples=4, total_steps=3, kl_coef=0.5)
     trainer = peer("GRPO", model, tmp_path, loss_type="grpo", beta=0.5, use_bias_correction_kl=True,
@@ -185,7 +185,7 @@ def test_the_kl_penalty_of_grpo(steps, model, tmp_path):
     assert moved[batch["completion_mask"] == 1].abs().max() > 0.1
 
 
-# The KL penalty of a response is the sum over its tokens. Turned red by: the other sign; a mean over tokens.
+# The KL penalty of a response is the sum over its tokens. Catches: the other sign; a mean over tokens.
 def test_the_kl_penalty_of_rloo(steps):
     *_, step = steps("rloo", prompts=4, samples=4, total_steps=3, kl_coef=0.5)
     r, prompts = step.batch.responses, step.batch.prompts
@@ -197,7 +197,7 @@ def test_the_kl_penalty_of_rloo(steps):
     torch.testing.assert_close(step.given[0][:, 0], expected[step.rows], rtol=1e-4, atol=1e-5)
 
 
-# TRL's loss is a mean over responses, ours over tokens: the factor is the mean length. Turned red by: another weight of
+# TRL's loss is a mean over responses, ours over tokens: the factor is the mean length. Catches: another weight of
 # the tokens of long responses; a baseline that includes the response itself.
 def test_rloo(steps, model, tmp_path):
     step, = steps("rloo", prompts=4, samples=4)
@@ -232,7 +232,7 @@ def sequences(step: SimpleNamespace, rows: Tensor, of: Tensor | None = None) -> 
             "completion_mask": padded([torch.arange(len(p) + len(a)) >= len(p) for p, a in parts]).long()}
 
 
-# The second update: the policy has left the reference policy. Turned red by: sums in place of means over tokens, or the
+# The second update: the policy has left the reference policy. Catches: sums in place of means over tokens, or the
 # reverse; a margin that is multiplied by beta; a baseline of KTO from its own prompts.
 @pytest.mark.parametrize("method", PAIRS)
 def test_losses_of_pairs(method, steps, model, tmp_path):
@@ -262,7 +262,7 @@ def test_losses_of_pairs(method, steps, model, tmp_path):
     same(step.gradients, trainer, loss)
 
 
-# Turned red by: a mean over responses of their means; tokens of the prompt that count; a forgotten end token.
+# Catches: a mean over responses of their means; tokens of the prompt that count; a forgotten end token.
 def test_sft(steps, model, tmp_path):
     step, = steps("sft", batch=8)
     trainer = peer("SFT", model, tmp_path)
@@ -273,7 +273,7 @@ def test_sft(steps, model, tmp_path):
     same(step.gradients, trainer, loss)
 
 
-# TRL reads the reward at the last token; with padding before the prompts, that is the last column. Turned red by: a
+# TRL reads the reward at the last token; with padding before the prompts, that is the last column. Catches: a
 # margin with the wrong sign; a reward read at another token; a mean over responses, not over pairs.
 def test_the_reward_model(model, monkeypatch, tmp_path):
     module, kept = METHODS["reward_model"].load(), {}

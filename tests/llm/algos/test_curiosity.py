@@ -89,7 +89,7 @@ def novelties(step):
     return torch.stack(found).detach()
 
 
-# The update against the classic loss, fed step by step. Turned red by: the state before the last token, or after the
+# The update against the classic loss, fed step by step. Catches: the state before the last token, or after the
 # end token that the episode adds; the learner's state in place of the initial policy's; weights that are swapped; one
 # baseline for the sum; a scale of this batch alone; a predictor that is trained before its error is the reward.
 def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
@@ -121,13 +121,13 @@ def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
     torch.testing.assert_close(step.grad, expected, atol=1e-6, rtol=1e-3)
 
 
-# Turned red by: a negative advantage of known responses; the mean of all groups; a group of every G-th row.
+# Catches: a negative advantage of known responses; the mean of all groups; a group of every G-th row.
 def test_only_novelty_above_the_mean_of_the_group_counts():
     found = curiosity.novelty_advantage(torch.tensor([1.0, 2, 3, 10, 10, 16]), 3)
     assert found.tolist() == [0, 0, 1, 0, 0, 4]
 
 
-# Turned red by: a predictor that is not trained, or not on these states; a random network that learns; inputs whose
+# Catches: a predictor that is not trained, or not on these states; a random network that learns; inputs whose
 # scale changes, with which a known state becomes new.
 @pytest.mark.long
 def test_what_was_seen_is_no_longer_new(train):
@@ -138,7 +138,7 @@ def test_what_was_seen_is_no_longer_new(train):
     assert changed and all(name.startswith("predict") for name in changed)
 
 
-# Turned red by: a sum that has the token of the episode; the sign; another policy than the sampler; a sum over tokens
+# Catches: a sum that has the token of the episode; the sign; another policy than the sampler; a sum over tokens
 # for the entropy, which rewards long responses.
 @pytest.mark.parametrize("kind", ["entropy", "surprisal"])
 def test_entropy_and_surprisal_of_a_response(kind, train):
@@ -158,7 +158,7 @@ def test_entropy_and_surprisal_of_a_response(kind, train):
     torch.testing.assert_close(step.adv[:, 0], expected, atol=1e-4, rtol=1e-3)
 
 
-# Turned red by: a stream that counts although its weight is 0; another average of tokens.
+# Catches: a stream that counts although its weight is 0; another average of tokens.
 def test_without_novelty_it_is_grpo(train):
     given = {"reward": lambda prompt, response: response.count("b")}
     mine = train(reward_coef=1.0, bonus_coef=0.0, bonus="entropy", **given)
@@ -169,7 +169,7 @@ def test_without_novelty_it_is_grpo(train):
     assert float((expected - peer.updates[0].before[-1]).abs().max()) > 1e-3
 
 
-# Turned red by: the predictor, its optimiser or the scale of its inputs left out of the checkpoint.
+# Catches: the predictor, its optimiser or the scale of its inputs left out of the checkpoint.
 def test_a_resumed_run_is_the_uninterrupted_one(train):
     whole = train(total_steps=4)
     first = train(total_steps=4, interrupt=2)
@@ -182,7 +182,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(train):
         assert torch.equal(found, whole.parts["novelty"].state_dict()[name]), name
 
 
-# Turned red by: a check that is missing, or that comes after the folder.
+# Catches: a check that is missing, or that comes after the folder.
 @pytest.mark.parametrize(("given", "words"), [
     ({"samples": 1}, "a group needs at least two responses"), ({"bonus_share": 1.5}, "bonus-share"),
     ({"minibatches": 17}, "--minibatches 17 is more than the responses per update"),
@@ -193,7 +193,7 @@ def test_settings_that_do_not_fit_are_refused(given, words, train, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-# Turned red by: a denominator of the whole batch for each minibatch; a predictor that learns from other shares.
+# Catches: a denominator of the whole batch for each minibatch; a predictor that learns from other shares.
 def test_minibatches_share_the_denominator(train, monkeypatch):
     sizes, minimizer = [], FlatAdam.minimizer
 

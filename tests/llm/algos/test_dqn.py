@@ -68,7 +68,7 @@ def in_state(values, written):
     return [x[0, -1] for x in values.numbers(values.body.hidden(ids, Slots()))]
 
 
-# Turned red by: the other sign; the value of another token; a penalty that is not multiplied by its coefficient.
+# Catches: the other sign; the value of another token; a penalty that is not multiplied by its coefficient.
 def test_the_conservative_term_is_the_log_probability_of_the_token():
     g = torch.Generator().manual_seed(0)
     q, target = (torch.randn(3, 5, 7, generator=g) for _ in range(2))
@@ -84,7 +84,7 @@ def test_the_conservative_term_is_the_log_probability_of_the_token():
 
 # The seam: responses at once, and transitions one by one from an environment.
 
-# Turned red by: the value of the state before a token in its target; a bootstrap at the last token; the reward on
+# Catches: the value of the state before a token in its target; a bootstrap at the last token; the reward on
 # another token; a target with a gradient; the networks of double DQN exchanged; another loss than Huber's.
 @pytest.mark.parametrize("double", [True, False])
 def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(double):
@@ -117,7 +117,7 @@ def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(double):
     assert max(float(x.abs().max()) for x in found) > 0.01
 
 
-# Turned red by: pieces of tokens that lose a gradient, or are put together in another order.
+# Catches: pieces of tokens that lose a gradient, or are put together in another order.
 def test_large_batches_in_pieces_have_the_same_gradient(beginner, monkeypatch):
     progress = []
     for chunk in 2**26, 50:
@@ -128,7 +128,7 @@ def test_large_batches_in_pieces_have_the_same_gradient(beginner, monkeypatch):
 
 
 # A tool's token lies between the first and the second token of the policy; the third row is padding from the start.
-# Turned red by: the value of the next column; NaN multiplied by 0; a bootstrap after the end.
+# Catches: the value of the next column; NaN multiplied by 0; a bootstrap after the end.
 def test_targets_by_hand():
     nan = math.nan
     mask = torch.tensor([[1.0, 0, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
@@ -138,7 +138,7 @@ def test_targets_by_hand():
     assert found[1].tolist() == [1.0, 1.5, 2.0, 0.5] and found[2][0] == -2
 
 
-# Turned red by: a loss or a diagnostic that reads padding; a gradient of V from the loss of Q, or of Q from that of V.
+# Catches: a loss or a diagnostic that reads padding; a gradient of V from the loss of Q, or of Q from that of V.
 def test_padding_changes_nothing_and_each_head_has_its_own_gradient():
     g = torch.Generator().manual_seed(0)
     q, target_q = torch.randn(2, 3, 4, 5, generator=g)
@@ -198,7 +198,7 @@ def table():
     return policy, policy.logits.detach().log_softmax(-1)
 
 
-# Turned red by: `1 - tau`; a target of V's own network; the largest Q in place of an expectile; a mean over tokens with
+# Catches: `1 - tau`; a target of V's own network; the largest Q in place of an expectile; a mean over tokens with
 # other weights than those of the data.
 @pytest.mark.parametrize("name", ["expectile", "greedy", "double"])
 def test_values_become_those_of_the_enumeration(name, table):
@@ -283,7 +283,7 @@ LEARN = {"batch": 128, "lr": 1e-2, "warmup": 10, "target_every": 10, "cql_coef":
          "tensorboard": False, "threads": 1, "device": "cpu", "preset": "none"}
 
 
-# Turned red by: an end token without a value; a response that is cut off at the limit and bootstraps; a prompt that is
+# Catches: an end token without a value; a response that is cut off at the limit and bootstraps; a prompt that is
 # read as another; responses without exploration; an old target network.
 @pytest.mark.long
 def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start, two_rows):
@@ -294,7 +294,7 @@ def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start,
     assert max(float((found[s] - wanted[s]).abs().max()) for s in STATES) < 0.02
 
 
-# Turned red by: data of another policy than the initial one; rows that are left out; a response that is stored without
+# Catches: data of another policy than the initial one; rows that are left out; a response that is stored without
 # its reward, or with that of another.
 @pytest.mark.long
 def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(tree_start, two_rows):
@@ -312,7 +312,7 @@ def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(
 
 # The policy.
 
-# Turned red by: beta on the wrong side; logits that are not normalised before Q is added; states of the wrong model.
+# Catches: beta on the wrong side; logits that are not normalised before Q is added; states of the wrong model.
 def test_its_logits_are_those_of_the_equation():
     reference, values = transformer(), valued(transformer(1))
     policy, g = ValuePolicy(reference, values, 2.5), torch.Generator().manual_seed(0)
@@ -327,7 +327,7 @@ def test_its_logits_are_those_of_the_equation():
     torch.testing.assert_close(nothing(ids).log_softmax(-1), log_ref)
 
 
-# Turned red by: a cache in which the layers of one model overwrite those of the other; prompts with padding; a prefix
+# Catches: a cache in which the layers of one model overwrite those of the other; prompts with padding; a prefix
 # that the second model does not read.
 @pytest.mark.parametrize("rows", [[[1, 2, 3]] * 3, [[1], [1, 2, 3], [0, 3]]], ids=["equal", "padded"])
 def test_sampling_and_scoring_agree(rows):
@@ -342,7 +342,7 @@ def test_sampling_and_scoring_agree(rows):
         torch.testing.assert_close(out.logp[b], plain, atol=1e-5, rtol=1e-5)
 
 
-# Turned red by: a saved policy without its reference policy or its values; one that is loaded as a transformer.
+# Catches: a saved policy without its reference policy or its values; one that is loaded as a transformer.
 def test_what_is_saved_is_loaded_evaluated_watched_and_chatted_with(beginner, cli):
     result = llm.dqn(**TINY | {"lr": 0.01, "exp_name": "x"}, model=beginner)
     run, loaded = result.directory, llm.load(result.directory)
@@ -361,7 +361,7 @@ def test_what_is_saved_is_loaded_evaluated_watched_and_chatted_with(beginner, cl
     assert config["parameters"] == sum(x.numel() for x in loaded.model.parameters())
 
 
-# Turned red by: a traceback; a folder that is made before the refusal.
+# Catches: a traceback; a folder that is made before the refusal.
 def test_what_needs_one_model_is_refused_in_a_sentence(beginner, cli, tree):
     run = llm.dqn(**TINY | {"total_steps": 1, "exp_name": "x"}, model=beginner).directory
     before = tree()
@@ -400,7 +400,7 @@ def facts(batch, i):
     return prompt.tolist(), r.ids[i, :n].tolist(), r.mask[i, :n].tolist(), bool(r.finished[i]), float(batch.rewards[i])
 
 
-# Turned red by: a ring that is one too long; a response with the prompt or the reward of another; a prompt cut off.
+# Catches: a ring that is one too long; a response with the prompt or the reward of another; a prompt cut off.
 def test_the_buffer_keeps_the_last_responses():
     buffer, all_facts = StoredResponses(10, 4, torch.device("cpu")), []
     for i, n in enumerate((4, 4, 3, 6)):
@@ -419,7 +419,7 @@ def test_the_buffer_keeps_the_last_responses():
         StoredResponses(11, 4, torch.device("cpu")).load_state_dict(buffer.state_dict())
 
 
-# Turned red by: a response of the policy that learns among the data; one that is sampled after the first update.
+# Catches: a response of the policy that learns among the data; one that is sampled after the first update.
 def test_offline_no_response_is_sampled_in_training(beginner, monkeypatch):
     asked, sample = [], Run.sample
 
@@ -433,7 +433,7 @@ def test_offline_no_response_is_sampled_in_training(beginner, monkeypatch):
     assert training == [(0, 1024)] and len(asked) > 3                     # before any update; the others are held out
 
 
-# Turned red by: another seed of the data for one of them; data that depend on the method.
+# Catches: another seed of the data for one of them; data that depend on the method.
 @pytest.mark.long
 def test_two_methods_learn_from_the_same_data(beginner):
     runs = [llm.dqn(**TINY, model=beginner), llm.dqn(**TINY | {"lr": 1e-4, "expectile": 0.9}, model=beginner)]
@@ -449,7 +449,7 @@ def test_two_methods_learn_from_the_same_data(beginner):
     assert not torch.equal(kept["prompts"], first["prompts"])
 
 
-# Turned red by: a target network, a buffer or a generator that is not in the checkpoint; data that are sampled again.
+# Catches: a target network, a buffer or a generator that is not in the checkpoint; data that are sampled again.
 @pytest.mark.long("dqn_online")
 @pytest.mark.parametrize("method", ["dqn", "dqn_online"])
 def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(method, beginner, killed, cli, curve,
@@ -468,7 +468,7 @@ def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(me
     assert curve(tmp_path / "runs/x/x_s1") == expected
 
 
-# Turned red by: a mean over the rows of a micro-batch; a diagnostic of the last micro-batch alone.
+# Catches: a mean over the rows of a micro-batch; a diagnostic of the last micro-batch alone.
 def test_micro_batches_make_the_same_step(beginner):
     found = [llm.dqn(**TINY | {"micro_batch": size, "lr": 0.01}, model=beginner) for size in (0, 5)]
     one, other = (torch.cat([p.flatten() for p in run.policy.model.values.parameters()]) for run in found)
@@ -477,7 +477,7 @@ def test_micro_batches_make_the_same_step(beginner):
         assert found[0].progress[column] == pytest.approx(found[1].progress[column], rel=1e-3)
 
 
-# Turned red by: responses of other prompts in the rejection sampling; wrong responses that are imitated.
+# Catches: responses of other prompts in the rejection sampling; wrong responses that are imitated.
 def test_rejection_sampling_from_fixed_responses_imitates_the_correct_ones(beginner, monkeypatch):
     seen, backward = [], Run.backward
 
@@ -495,7 +495,7 @@ def test_rejection_sampling_from_fixed_responses_imitates_the_correct_ones(begin
         llm.best_of_n(task, model=beginner, data=50, keep=5.0, quiet=True, tensorboard=False, preset="none")
 
 
-# Turned red by: a target that is copied at each gradient step, or another beta in the policy that is saved.
+# Catches: a target that is copied at each gradient step, or another beta in the policy that is saved.
 def test_the_target_is_copied_each_n_steps_and_the_policy_keeps_its_beta(beginner, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     steps, made, step, polyak = [], [], FlatAdam.step, dqn.polyak

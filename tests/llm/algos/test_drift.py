@@ -38,7 +38,7 @@ def guesser(make_model) -> str:
 
 # The functions.
 
-# Turned red by: a mean over the whole batch; groups of every G-th row; beta as a factor; a sum in place of the mean.
+# Catches: a mean over the whole batch; groups of every G-th row; beta as a factor; a sum in place of the mean.
 @pytest.mark.parametrize("beta", [0.05, 0.5, 3.0])
 def test_weights_are_those_of_the_equation(beta):
     returns = np.random.default_rng(0).random((5, 4))
@@ -48,7 +48,7 @@ def test_weights_are_those_of_the_equation(beta):
     torch.testing.assert_close(found.view(5, 4).mean(1), torch.ones(5, dtype=torch.float64))
 
 
-# Turned red by: exp of a return that is not shifted; a shift by the smallest return or by that of another group.
+# Catches: exp of a return that is not shifted; a shift by the smallest return or by that of another group.
 def test_large_returns_do_not_overflow():
     returns = torch.tensor([1e6, 1e6 - 1, -1e6, -1e6 + 0.5, 0.0, 1.0])
     found = weights(returns, 2, 0.5)
@@ -57,7 +57,7 @@ def test_large_returns_do_not_overflow():
     assert torch.isfinite(weights(torch.tensor([3e38, -3e38]), 2, 1e-3)).all()
 
 
-# Turned red by: beta on the wrong side; the first of several best responses alone.
+# Catches: beta on the wrong side; the first of several best responses alone.
 def test_limits_are_the_best_of_n_and_plain_imitation():
     returns = torch.tensor([0.3, 0.9, 0.1, 0.9, 5, 4, 3, 2])
     torch.testing.assert_close(weights(returns, 4, 1e-30), torch.tensor([0.0, 2, 0, 2, 4, 0, 0, 0]))
@@ -66,7 +66,7 @@ def test_limits_are_the_best_of_n_and_plain_imitation():
     assert float(effective_samples(weights(returns, 4, 1e30), 4)) == pytest.approx(4)
 
 
-# Turned red by: groups in which all succeed left out; a mean reward in place of the best.
+# Catches: groups in which all succeed left out; a mean reward in place of the best.
 def test_groups_without_a_success_are_left_out():
     rewards = torch.tensor([0.0, 0, 0, 1, 1, 1, 0.5, 0.9, -1, -1])
     assert solved_groups(rewards, 2, 1.0).tolist() == [1, 2]
@@ -74,7 +74,7 @@ def test_groups_without_a_success_are_left_out():
     assert solved_groups(rewards, 2, -1).tolist() == [0, 1, 2, 3, 4]
 
 
-# Turned red by: the turn before the last if text of the environment, or its end token, follows the last one; padding.
+# Catches: the turn before the last if text of the environment, or its end token, follows the last one; padding.
 def test_the_mask_of_the_last_turn():
     mask = torch.tensor([[1.0, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 0, 1, 0, 1], [1, 0, 1, 1, 0], [0, 1, 0, 0, 0],
                          [0, 0, 0, 0, 0]])
@@ -82,7 +82,7 @@ def test_the_mask_of_the_last_turn():
     assert last_turn(mask).tolist() == last and last_turn(mask).dtype == mask.dtype
 
 
-# Turned red by: a discount from the first turn on; that of whole responses.
+# Catches: a discount from the first turn on; that of whole responses.
 def test_the_rewards_of_turns_are_discounted():
     found = discounted_turns([[1.0], [0, 1.0], [0.5, 0, 2.0], []], 0.5)
     assert found.tolist() == [1.0, 0.5, 1.0, 0.0] and discounted_turns([[0.0, 1]], 1.0).item() == 1
@@ -90,7 +90,7 @@ def test_the_rewards_of_turns_are_discounted():
 
 # The closed form.
 
-# Weighted imitation of all responses, each as often as pi_ref writes it. Turned red by: beta on the wrong side; a loss
+# Weighted imitation of all responses, each as often as pi_ref writes it. Catches: beta on the wrong side; a loss
 # whose weights are not those of the equation; a policy gradient of the other sign.
 @pytest.mark.parametrize("beta", [0.1, 0.4])
 def test_weighted_imitation_reaches_the_optimal_policy(beta):
@@ -139,7 +139,7 @@ def of_texts(model, tokenizer):
     return torch.stack(found).detach()
 
 
-# Turned red by: weights that are not in the loss, or of other rows; responses of another policy than the initial one;
+# Catches: weights that are not in the loss, or of other rows; responses of another policy than the initial one;
 # rewards of other responses.
 @pytest.mark.long
 def test_a_trained_transformer_has_the_closed_form(make_model, two_rows):
@@ -191,7 +191,7 @@ def batch_of(task, samples=40):
                   max_tokens=6, generator=torch.Generator().manual_seed(0))
 
 
-# Turned red by: rewards of turns that are summed up so far, or lost in a selection of rows; a reward in place of the
+# Catches: rewards of turns that are summed up so far, or lost in a selection of rows; a reward in place of the
 # environment's that is paid for the first turn.
 def test_a_batch_has_the_rewards_of_turns():
     task = make_task(Counting())
@@ -224,7 +224,7 @@ def updates(monkeypatch) -> list:
     return seen
 
 
-# Turned red by: rows of different groups under one mean; rewards that are not discounted; a group without a success; a
+# Catches: rows of different groups under one mean; rewards that are not discounted; a group without a success; a
 # mask of all turns; a denominator of other tokens.
 @pytest.mark.long("last")
 @pytest.mark.parametrize("turns", ["last", "all"])
@@ -249,7 +249,7 @@ def test_a_run_weighs_the_last_turns_of_whole_groups(turns, guesser, updates):
     assert lengths == {1, 2, 3}
 
 
-# Turned red by: data that are not in the checkpoint, or sampled again; a generator that is not restored.
+# Catches: data that are not in the checkpoint, or sampled again; a generator that is not restored.
 @pytest.mark.long
 def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(guesser, killed, cli, curve, tmp_path):
     words = ["llm", "drift", "--task", TASK, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset", "none",
@@ -263,14 +263,14 @@ def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(gu
     assert curve(tmp_path / "runs/x/x_s1") == expected
 
 
-# Turned red by: a mean over the rows of a micro-batch.
+# Catches: a mean over the rows of a micro-batch.
 def test_micro_batches_make_the_same_step(guesser):
     found = [llm.drift(**TINY | {"micro_batch": size, "lr": 0.01}, model=guesser) for size in (0, 5)]
     one, other = (torch.cat([p.flatten() for p in run.policy.model.parameters()]) for run in found)
     torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-3)
 
 
-# The same responses as those of the methods beside it. Turned red by: data that depend on the method.
+# The same responses as those of the methods beside it. Catches: data that depend on the method.
 def test_it_learns_from_the_same_data_as_rejection_sampling(guesser):
     runs = [llm.drift(**TINY, model=guesser), llm.best_of_n(**TINY, model=guesser)]
     one, other = (load_checkpoint(run.directory / "checkpoint.pt")["parts"]["data"] for run in runs)

@@ -32,7 +32,7 @@ def weights(model) -> torch.Tensor:
     return parameters_to_vector(model.parameters()).detach()
 
 
-# Turned red by: the deviation with n - 1; rounding in place of 0 where all are equal.
+# Catches: the deviation with n - 1; rounding in place of 0 where all are equal.
 def test_z_scores():
     found = es.z_scores(np.array([[1.0, 3.0], [3.0, 5.0]]))
     np.testing.assert_allclose(found, np.array([[-1, 0], [0, 1]]) * 2**0.5)
@@ -51,7 +51,7 @@ def step_by_step(env: bed.TokenEnv, model: Transformer) -> float:
     return total
 
 
-# Turned red by: the signs of a pair exchanged; a policy that is scored with the weights of another; weights that stay
+# Catches: the signs of a pair exchanged; a policy that is scored with the weights of another; weights that stay
 # perturbed; another order of the weights than the optimiser's; no 2, n or sigma below the line.
 def test_the_estimate_is_that_of_the_classic_file_on_an_environment_of_tokens():
     torch.manual_seed(0)
@@ -79,7 +79,7 @@ def test_the_estimate_is_that_of_the_classic_file_on_an_environment_of_tokens():
 
 
 # Where the reward is a smooth function of the weights, perturbing them estimates what backpropagation computes.
-# Turned red by: an estimate that is too large by 2, or by 1 / sigma.
+# Catches: an estimate that is too large by 2, or by 1 / sigma.
 @pytest.mark.long
 def test_the_estimate_is_the_policy_gradient_of_an_enumerable_policy():
     testbed, policy = bed.Testbed(2, 2), bed.TabularPolicy(2, 2)
@@ -112,7 +112,7 @@ def played(monkeypatch) -> list:
 
 
 # Algorithm 2 of Qiu et al., with the 2n perturbations of both signs as its population.
-# Turned red by: a step divided by sigma, or by n in place of 2n; ranks; Adam; another learning rate.
+# Catches: a step divided by sigma, or by n in place of 2n; ranks; Adam; another learning rate.
 def test_the_plain_step_of_z_scores_is_that_of_the_paper(beginner, played, tmp_path):
     result = run(tmp_path, beginner, scores="zscore", optimizer="plain", lr=0.3, total_steps=1)
     (theta, sigma, seeds, rewards), = played
@@ -124,7 +124,7 @@ def test_the_plain_step_of_z_scores_is_that_of_the_paper(beginner, played, tmp_p
     torch.testing.assert_close(weights(result.policy.model), theta + 0.3 / 10 * moved)
 
 
-# Turned red by: prompts that differ within a pair; random numbers that differ; ranks that tell equal rewards apart.
+# Catches: prompts that differ within a pair; random numbers that differ; ranks that tell equal rewards apart.
 @pytest.mark.parametrize("decoding", ["greedy", "sampled"])
 def test_policies_that_do_not_differ_make_no_step(decoding, beginner, played, tmp_path):
     result = run(tmp_path, beginner, sigma=1e-30, decoding=decoding,
@@ -135,14 +135,14 @@ def test_policies_that_do_not_differ_make_no_step(decoding, beginner, played, tm
     assert result.progress["policy_std"][-1] == pytest.approx(played[-1][-1].std())
 
 
-# Turned red by: the same prompts in every update; a step against the gradient.
+# Catches: the same prompts in every update; a step against the gradient.
 def test_it_learns(beginner, played, tmp_path):
     result = run(tmp_path, beginner, total_steps=30, pairs=8, sigma=0.1, lr=0.03, prompts=8)
     reward = result.progress["reward"]
     assert np.mean(reward[-3:]) > 2 * np.mean(reward[:3]) and len({tuple(r.ravel()) for *_, r in played}) == 30
 
 
-# Turned red by: prompts, ranks or tokens of this process's share only; a follower that begins with other weights.
+# Catches: prompts, ranks or tokens of this process's share only; a follower that begins with other weights.
 @pytest.mark.long
 def test_the_number_of_processes_changes_no_digit(beginner, fork_workers, curve, tmp_path, monkeypatch):
     (tmp_path / "score.py").write_text("def early(prompt, response):\n"
@@ -160,7 +160,7 @@ def test_the_number_of_processes_changes_no_digit(beginner, fork_workers, curve,
     assert met[0].sent == 0 and met[1].sent == 4 * 3 * 2 * 4 * 8
 
 
-# Turned red by: a follower that refuses the folder of the first process, or trains an initial policy of its own.
+# Catches: a follower that refuses the folder of the first process, or trains an initial policy of its own.
 @pytest.mark.long
 def test_processes_share_one_initial_policy(fork_workers, monkeypatch, tmp_path):
     monkeypatch.setattr(sft, "solved", lambda rewards: 1.0)
@@ -170,7 +170,7 @@ def test_processes_share_one_initial_policy(fork_workers, monkeypatch, tmp_path)
     assert sorted(p.name.partition("_")[0] for p in tmp_path.iterdir() if p.is_dir()) == ["start", "x"]
 
 
-# Turned red by: Adam left out of `keep`; prompts from a generator that is not in the checkpoint; a follower that begins
+# Catches: Adam left out of `keep`; prompts from a generator that is not in the checkpoint; a follower that begins
 # at update 0.
 @pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, forking, cli, curve, tmp_path):
@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused(beginner, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: estimates of memory for the responses of all policies at once.
+# Catches: estimates of memory for the responses of all policies at once.
 def test_one_policy_at_a_time_is_in_memory():
     cfg = es.Config(pairs=100, prompts=16)
     assert cfg.sampled == 16 and cfg.responses == 3200

@@ -81,7 +81,7 @@ def perturbed_of(seen, update, b):
     return seen.weights[update * K + b % G // (G // K)][1]
 
 
-# The update against the classic loss, fed step by step. Turned red by: the ratio to the learner in place of the
+# The update against the classic loss, fed step by step. Catches: the ratio to the learner in place of the
 # sampler, or to another perturbation; groups that are not mixed; a mean over tokens; a denominator of the used rows.
 def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
     seen = train(advantage="group", average="sequence")
@@ -106,7 +106,7 @@ def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
     torch.testing.assert_close(step.grad, expected, atol=1e-6, rtol=1e-3)
 
 
-# Turned red by: `--old` that is not used; log-probabilities of the learner before its last step.
+# Catches: `--old` that is not used; log-probabilities of the learner before its last step.
 def test_the_learner_may_be_the_old_policy(train):
     seen = train(old="learner")
     step = seen.updates[1]
@@ -119,7 +119,7 @@ def test_the_learner_may_be_the_old_policy(train):
     assert train(old="sampler").result.progress["ratio_max"][-1] > 1.05
 
 
-# Turned red by: weights that are restored by subtraction, which rounds; one perturbation for all; noise that adds up.
+# Catches: weights that are restored by subtraction, which rounds; one perturbation for all; noise that adds up.
 def test_the_learner_gets_its_weights_back_exactly(train):
     seen = train()
     assert len(seen.weights) == 6
@@ -131,7 +131,7 @@ def test_the_learner_gets_its_weights_back_exactly(train):
         assert float(torch.corrcoef(noise).triu(1).abs().max()) < 0.1
 
 
-# Turned red by: the KL divergence inverted; states of another perturbation; tokens of the episode; a factor inverted;
+# Catches: the KL divergence inverted; states of another perturbation; tokens of the episode; a factor inverted;
 # the policies at another temperature than that of their samples.
 def test_sigma_follows_the_divergence_at_the_sampled_states(train):
     seen = train(samples=3, prompts=2, total_steps=2, divergence=0.05, adapt=1.5, temperature=0.8)
@@ -149,7 +149,7 @@ def test_sigma_follows_the_divergence_at_the_sampled_states(train):
     assert distance > 0.05 and seen.weights[3][2] == adapted(0.4, distance, 0.05, 1.5) == pytest.approx(0.4 / 1.5)
 
 
-# Turned red by: rows of a perturbation kept together, so that a group has one policy; `of` of the joined batch.
+# Catches: rows of a perturbation kept together, so that a group has one policy; `of` of the joined batch.
 def test_a_group_has_responses_of_every_perturbed_policy(train, beginner):
     seen = train(task="reverse:length=2,symbols=10", model=beginner)
     batch = seen.updates[0].batch
@@ -159,7 +159,7 @@ def test_a_group_has_responses_of_every_perturbed_policy(train, beginner):
     assert batch.rewards.tolist() == pytest.approx([len(x) + 0.5 * x.count("a") for x in batch.texts])
 
 
-# Turned red by: sigma, or the generator of the perturbations, left out of the checkpoint.
+# Catches: sigma, or the generator of the perturbations, left out of the checkpoint.
 def test_a_resumed_run_is_the_uninterrupted_one(train):
     whole = train(total_steps=4)
     first = train(total_steps=4, interrupt=2)
@@ -171,7 +171,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(train):
         assert torch.equal(found, expected)
 
 
-# Turned red by: a check that is missing, or that comes after the folder.
+# Catches: a check that is missing, or that comes after the folder.
 @pytest.mark.parametrize(("given", "words"), [
     ({"samples": 8, "perturbations": 3}, "--perturbations 3 must divide --samples 8"),
     ({"samples": 1, "perturbations": 1}, "a group needs at least two responses"),
@@ -183,7 +183,7 @@ def test_settings_that_do_not_fit_are_refused(given, words, train, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-# Turned red by: a denominator of the whole batch for each minibatch; the tokens where the setting says responses.
+# Catches: a denominator of the whole batch for each minibatch; the tokens where the setting says responses.
 @pytest.mark.parametrize("average", ["sequence", "token", "constant"])
 def test_minibatches_share_the_denominator(average, train):
     seen = train(average=average, minibatches=2, total_steps=1)

@@ -33,7 +33,7 @@ def played(task, worlds=5, samples=3, seed=4):
     return model, prompt, *found
 
 
-# Turned red by: replies for another row; a reward on the token before or after; a mask with the world's tokens; the
+# Catches: replies for another row; a reward on the token before or after; a mask with the world's tokens; the
 # trials of a group in different worlds.
 @pytest.mark.parametrize("task", TASKS, ids=["bandits", "mdps"])
 def test_trials_at_once_are_those_of_the_worlds_one_by_one(task):
@@ -51,7 +51,7 @@ def test_trials_at_once_are_those_of_the_worlds_one_by_one(task):
     assert len({tuple(row) for row in r.ids[:3].tolist()}) == 3           # same world, other actions
 
 
-# Turned red by: actions that are chosen without the last reply; log-probabilities at another token.
+# Catches: actions that are chosen without the last reply; log-probabilities at another token.
 @pytest.mark.parametrize("task", TASKS, ids=["bandits", "mdps"])
 def test_the_policy_reads_the_replies(task):
     model, prompt, r, _ = played(task)
@@ -59,7 +59,7 @@ def test_the_policy_reads_the_replies(task):
     torch.testing.assert_close(torch.where(r.mask > 0, logp, 0.0), r.logp)
 
 
-# Turned red by: a return that ends with an episode within the trial, or with the reward of one token; a discount for
+# Catches: a return that ends with an episode within the trial, or with the reward of one token; a discount for
 # the world's tokens; the mean of another group; an advantage for the world's tokens.
 @pytest.mark.parametrize("gamma", [1.0, 0.8])
 def test_advantages_are_returns_of_the_trial_minus_those_of_the_group(gamma):
@@ -77,7 +77,7 @@ def test_advantages_are_returns_of_the_trial_minus_those_of_the_group(gamma):
 
 
 # An action's mean advantage, over all trials of an enumerable policy, has the exact gradient of the expected return,
-# shortened by (G - 1) / G. Turned red by: rewards before an action that count; a baseline of other steps.
+# shortened by (G - 1) / G. Catches: rewards before an action that count; a baseline of other steps.
 def test_the_expected_gradient_is_that_of_the_return_of_the_trial():
     task, g = Bandits(arms=2, pulls=2), torch.Generator().manual_seed(0)
     # Row 0: before the first pull; the others: after each pair of arm and reward.
@@ -98,7 +98,7 @@ def test_the_expected_gradient_is_that_of_the_return_of_the_trial():
     assert exact.norm() > 0.1 and task.max_tokens == 4
 
 
-# Turned red by: a context that is not cut; a cut policy that plays other worlds.
+# Catches: a context that is not cut; a cut policy that plays other worlds.
 def test_a_cut_context_leaves_the_first_choice_for_ever():
     task = Bandits(arms=3, pulls=4)
     model, prompt = model_of(task), [len(task.alphabet)]
@@ -115,13 +115,13 @@ def run(folder: Path, **settings):
     return llm.rl2(given.pop("task"), log_dir=folder.as_posix(), **given)
 
 
-# Turned red by: trials that are sampled at another temperature than the one they are scored at.
+# Catches: trials that are sampled at another temperature than the one they are scored at.
 def test_trials_are_sampled_at_the_temperature_of_the_loss(tmp_path):
     progress = run(tmp_path, temperature=0.6, epochs=1, minibatches=1, total_steps=1).progress
     assert progress["ratio_min"][0] == pytest.approx(1, abs=1e-4) == progress["ratio_max"][0]
 
 
-# Turned red by: advantages of pieces whitened each by itself; a denominator with the world's tokens; fewer passes.
+# Catches: advantages of pieces whitened each by itself; a denominator with the world's tokens; fewer passes.
 def test_every_action_is_learned_from(tmp_path, monkeypatch):
     seen, backward = [], Run.backward
 
@@ -141,7 +141,7 @@ def test_every_action_is_learned_from(tmp_path, monkeypatch):
     assert {"trial_return", "cut_return"} <= result.progress.keys()
 
 
-# Arms that always or never pay differ enough to be learned in seconds. Turned red by: a loss of the other sign; a
+# Arms that always or never pay differ enough to be learned in seconds. Catches: a loss of the other sign; a
 # policy that does not read the replies.
 def test_it_learns_to_learn(tmp_path, monkeypatch, two_rows):
     def sure(world):
@@ -154,7 +154,7 @@ def test_it_learns_to_learn(tmp_path, monkeypatch, two_rows):
     assert result.progress["trial_return"][-1] > 3 > 2.4 > result.progress["cut_return"][-1]
 
 
-# Turned red by: Adam left out of `keep`; worlds from a generator that is not in the checkpoint.
+# Catches: Adam left out of `keep`; worlds from a generator that is not in the checkpoint.
 @pytest.mark.long
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
     words = ["llm", "rl2", "--task", TINY["task"], "--preset", "none", "--exp-name", "x", "--held-out", 8, "--threads",
@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_refused(beginner, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Turned red by: returns of another discount than the one set.
+# Catches: returns of another discount than the one set.
 def test_the_discount_is_the_one_asked_for(tmp_path, monkeypatch):
     asked, advantages = [], rl2.advantages
     monkeypatch.setattr(rl2, "advantages", lambda *args: asked.append(args[2:]) or advantages(*args))

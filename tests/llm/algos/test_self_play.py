@@ -57,7 +57,7 @@ def judged(text):
     return 9, 0, None
 
 
-# Turned red by: logits of another player or of one token earlier; a mask on the opening, on the opponent's moves, or
+# Catches: logits of another player or of one token earlier; a mask on the opening, on the opponent's moves, or
 # after the end; a result of the wrong seat; an illegal move that is played on.
 def test_games_follow_the_rules_and_each_player_writes_its_own_moves():
     models = [transformer(seed) for seed in range(3)]
@@ -88,7 +88,7 @@ def test_games_follow_the_rules_and_each_player_writes_its_own_moves():
     torch.testing.assert_close(logp.detach()[own], games.logp[own], atol=1e-5, rtol=1e-4)
 
 
-# Turned red by: the opponent's move as the next state; the result on each move; a mask that the recursion stops at.
+# Catches: the opponent's move as the next state; the result on each move; a mask that the recursion stops at.
 def test_advantages_are_those_of_a_game_of_own_moves_only():
     generator = torch.Generator().manual_seed(0)
     mask = torch.tensor([[1.0, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0]])
@@ -149,7 +149,7 @@ def watch(tmp_path, monkeypatch):
     return watch
 
 
-# One own move at a time, as an environment gives them, against rectangles of whole games. Turned red by: a gradient of
+# One own move at a time, as an environment gives them, against rectangles of whole games. Catches: a gradient of
 # the opponent's moves; an advantage of another move; a sum in place of the mean over own moves; no entropy bonus.
 def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
     cfg = {"epochs": 1, "minibatches": 1, "entropy_coef": 0.3, "value_coef": 0.4, "lam": 0.9, "lr": 0.02,
@@ -189,7 +189,7 @@ def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
         torch.testing.assert_close(seen.gradients[update], expected, atol=2e-5, rtol=1e-3)
 
 
-# Turned red by: an opponent that learns too; the newest version in place of the sampled one; seats of one kind.
+# Catches: an opponent that learns too; the newest version in place of the sampled one; seats of one kind.
 def test_the_opponents_are_the_sampled_versions(watch, monkeypatch):
     drawn, opponents = [], self_play.opponents
 
@@ -218,7 +218,7 @@ def test_the_opponents_are_the_sampled_versions(watch, monkeypatch):
     assert seen.result.progress["rating"][-1] == pytest.approx(own)
 
 
-# Turned red by: a pool that grows with a run that is extended.
+# Catches: a pool that grows with a run that is extended.
 def test_a_pool_is_bounded():
     pool = self_play.Pool(transformer(0), 3)
     for step in range(5):
@@ -226,7 +226,7 @@ def test_a_pool_is_bounded():
     assert pool.steps == [2, 3, 4] and len(pool.nets) == len(pool.ratings) == 3
 
 
-# Turned red by: a pool, its ratings or the value function left out of the checkpoint; opponents that are not loaded.
+# Catches: a pool, its ratings or the value function left out of the checkpoint; opponents that are not loaded.
 @pytest.mark.long
 def test_a_run_that_was_interrupted_is_the_same(watch):
     settings = {"total_steps": 6, "versions": 3, "delta": 0.0, "lr": 0.01}
@@ -247,14 +247,14 @@ def test_a_run_that_was_interrupted_is_the_same(watch):
         assert whole.result.progress[name] == second.result.progress[name]
 
 
-# Turned red by: pieces whose mean is of the piece, not of the minibatch.
+# Catches: pieces whose mean is of the piece, not of the minibatch.
 def test_micro_batches_add_up(watch):
     whole, pieces = watch(total_steps=2, lr=0.01), watch(total_steps=2, lr=0.01, micro_batch=3, log_dir="other")
     torch.testing.assert_close(pieces.gradients[-1], whole.gradients[-1], atol=2e-6, rtol=1e-3)
     assert pieces.result.progress["loss"][-1] == pytest.approx(whole.result.progress["loss"][-1], abs=1e-5)
 
 
-# Turned red by: a copy of any of these in llm/algos/self_play.py; one that is not called.
+# Catches: a copy of any of these in llm/algos/self_play.py; one that is not called.
 @pytest.mark.parametrize("function", ["spinup.algos.ppo.clipped_surrogate", "spinup.algos.self_play.opponents",
                                       "spinup.algos.self_play.rated", "spinup.algos.self_play.additions"])
 def test_the_equations_are_the_classic_ones(function, tmp_path, monkeypatch):
@@ -274,7 +274,7 @@ def test_the_equations_are_the_classic_ones(function, tmp_path, monkeypatch):
         importlib.reload(self_play)
 
 
-# Turned red by: a folder that is made before the settings are checked.
+# Catches: a folder that is made before the settings are checked.
 @pytest.mark.parametrize(("settings", "words"), [
     ({"task": "reverse"}, "self_play needs a two-player game, which the task reverse is not; choose --task tictactoe"),
     ({"reward": "length"}, "the reward of self_play is the result of the game; leave out --reward"),
@@ -294,7 +294,7 @@ def test_a_model_must_know_the_characters_of_the_game(beginner, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-# Turned red by: a column without numbers, or of another method.
+# Catches: a column without numbers, or of another method.
 def test_the_columns_of_a_run(watch):
     seen = watch(total_steps=2)
     progress = seen.result.progress
@@ -308,14 +308,14 @@ def test_the_columns_of_a_run(watch):
     assert progress["ratio_min"][0] <= 1 <= progress["ratio_max"][0]
 
 
-# Turned red by: a value function of another type than the policy; a pool that is rounded.
+# Catches: a value function of another type than the policy; a pool that is rounded.
 def test_it_trains_in_bf16(watch):
     seen = watch(total_steps=2, dtype="bfloat16", lr=0.01)
     assert {p.dtype for p in seen.result.policy.model.parameters()} == {torch.bfloat16}
     assert np.isfinite(seen.result.progress["loss"]).all() and seen.gradients[-1].norm() > 0
 
 
-# Turned red by: a command that does not know a game in text, or shows no board.
+# Catches: a command that does not know a game in text, or shows no board.
 def test_watch_eval_and_arena_take_such_a_run(watch, cli, tmp_path):
     folder = watch(total_steps=3, versions=2).result.directory
     shown = cli("watch", folder)
@@ -330,7 +330,7 @@ def test_watch_eval_and_arena_take_such_a_run(watch, cli, tmp_path):
 
 # The arena.
 
-# Turned red by: a player that reads the board or the mask; moves of another game; weights of another version.
+# Catches: a player that reads the board or the mask; moves of another game; weights of another version.
 @pytest.mark.long
 def test_a_run_plays_in_the_arena_with_its_past_versions(watch):
     seen = watch(total_steps=6, versions=3, lr=0.02)
@@ -355,7 +355,7 @@ def test_a_run_plays_in_the_arena_with_its_past_versions(watch):
     assert players[0].faults[ILLEGAL] >= scores.count(0.0) // 2 > 0
 
 
-# Turned red by: a greedy player that samples; the letters of the player who has just moved.
+# Catches: a greedy player that samples; the letters of the player who has just moved.
 def test_a_mover_without_a_generator_takes_the_most_likely_token():
     model, games, wanted = transformer(0), [[0], [0, 1], [4, 0, 2], []], []
     read = [torch.tensor([TOKENIZER.encode(">" + "".join(TASK.letters[ply % 2][square]
@@ -373,7 +373,7 @@ def test_a_mover_without_a_generator_takes_the_most_likely_token():
     assert move(games, None).tolist() == move(games, None).tolist() == wanted
 
 
-# Turned red by: rewards of the other sign; a mask on the opponent's moves; a learner that never sees its own moves.
+# Catches: rewards of the other sign; a mask on the opponent's moves; a learner that never sees its own moves.
 @pytest.mark.long
 def test_it_learns_to_make_legal_moves(tmp_path):
     result = llm.self_play(layers=1, width=32, heads=2, games=96, rivals=2, minibatches=2, epochs=3, total_steps=60,

@@ -9,7 +9,7 @@ from llm.policy.shape import Shape
 from spinup.errors import UserError
 
 
-# Turned red by: the output head of an untied model left out of its parameters; bytes of fp32 weights in bf16.
+# Catches: the output head of an untied model left out of its parameters; bytes of fp32 weights in bf16.
 def test_costs_follow_the_published_sizes(capsys):
     assert costs() == 0
     rows = {row["model"]: row for row in json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]}
@@ -21,7 +21,7 @@ def test_costs_follow_the_published_sizes(capsys):
         costs(gpu="H10")
 
 
-# Turned red by: keys and values that are forgotten; a prompt that is counted for each of its responses.
+# Catches: keys and values that are forgotten; a prompt that is counted for each of its responses.
 def test_costs_by_hand():
     cfg = grpo.Config(task="reverse", prompts=8, samples=8, micro_batch=16, dtype="bfloat16")
     shape = Shape(100, 512, 1, 8, 2, 1, 4, 16)

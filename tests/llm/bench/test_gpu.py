@@ -32,7 +32,7 @@ def brief(monkeypatch):
         monkeypatch.setattr(roofline, name, value)
 
 
-# Turned red by: a part that fails, or that has no number, a setting or a version in its raw file.
+# Catches: a part that fails, or that has no number, a setting or a version in its raw file.
 @pytest.mark.long("pong_dqn", "pong_ppo", "atari", "grpo")
 @pytest.mark.parametrize("name", [name for name in parts.PARTS if name != "tests"])
 def test_each_part_runs_on_the_cpu(name, brief):
@@ -43,7 +43,7 @@ def test_each_part_runs_on_the_cpu(name, brief):
     assert all(line["value"] is not None for line in found["lines"] if "return" not in line["what"])    # no game ended
 
 
-# Turned red by: a part that is repeated, or skipped after its code has changed; a door that needs an installation.
+# Catches: a part that is repeated, or skipped after its code has changed; a door that needs an installation.
 @pytest.mark.long
 def test_a_part_is_not_repeated_unless_it_is_asked_for(tmp_path, monkeypatch, capfd):
     def ran(*words):
@@ -78,7 +78,7 @@ def test_a_part_is_not_repeated_unless_it_is_asked_for(tmp_path, monkeypatch, ca
     assert ran() == (0, True) and len(calls) == 2
 
 
-# Turned red by: a missing package that fails the part, or is not named; a failure or a missed goal with exit code 0.
+# Catches: a missing package that fails the part, or is not named; a failure or a missed goal with exit code 0.
 def test_what_is_missing_failed_or_missed_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(parts, "find_spec", lambda name: None if name == "ale_py" else name)
     assert parts.run("atari", "cpu", True, tmp_path) == 0 and not list(tmp_path.iterdir())
@@ -102,7 +102,7 @@ def test_what_is_missing_failed_or_missed_is_said(tmp_path, monkeypatch, capsys)
         parts.main([])
 
 
-# Turned red by: a failed test of the GPU that meets the goal; no test at all on a GPU.
+# Catches: a failed test of the GPU that meets the goal; no test at all on a GPU.
 @pytest.mark.parametrize(("cases", "device", "met"), [
     ("<testcase><skipped message='no GPU'/></testcase>", "cpu", True), ("<testcase/>", "cuda", True),
     ("<testcase><skipped message='no GPU'/></testcase>", "cuda", False),
@@ -116,7 +116,7 @@ def test_tests_are_counted(cases, device, met, tmp_path, monkeypatch):
     assert details["skipped"] == ({"no GPU": 1} if "skipped" in cases else {})
 
 
-# Turned red by: eight minutes that nobody watches; a run that is lost when they are over.
+# Catches: eight minutes that nobody watches; a run that is lost when they are over.
 @pytest.mark.long
 def test_pong_stops_when_its_time_is_over(tmp_path, monkeypatch):
     monkeypatch.setattr(agents, "SECONDS", 0)
@@ -126,7 +126,7 @@ def test_pong_stops_when_its_time_is_over(tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-# Turned red by: a wheel that does not fit, and ends the script; one that is installed anew each time.
+# Catches: a wheel that does not fit, and ends the script; one that is installed anew each time.
 @pytest.mark.long
 def test_wheels_beside_the_script_are_installed_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))

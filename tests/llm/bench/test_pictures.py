@@ -9,7 +9,7 @@ from llm.bench.pictures.draw import Job, train
 from spinup.runs.records import finished
 
 
-# Turned red by: the best with replacement; ranks from 1; the order of gold.
+# Catches: the best with replacement; ranks from 1; the order of gold.
 def test_the_best_of_n_is_the_mean_over_all_choices(monkeypatch):
     monkeypatch.setattr(over_optimisation, "LADDER", [1, 2, 4, 7])
     proxy, gold = np.random.default_rng(0).normal(size=(2, 3, 7))
@@ -20,7 +20,7 @@ def test_the_best_of_n_is_the_mean_over_all_choices(monkeypatch):
         assert (found[0][k], found[1][k]) == pytest.approx(tuple(np.mean(chosen, (0, 1))))
 
 
-# Turned red by: beta on the wrong side of a fraction, a pair in the wrong order, a reward of other responses.
+# Catches: beta on the wrong side of a fraction, a pair in the wrong order, a reward of other responses.
 @pytest.mark.parametrize("name", unification.METHODS)
 def test_each_way_leads_nearer_to_the_best_policy(name, monkeypatch):
     monkeypatch.setattr(unification, "UPDATES", 250)
@@ -29,7 +29,7 @@ def test_each_way_leads_nearer_to_the_best_policy(name, monkeypatch):
     assert curve[-1] < (0.15 if name.startswith("DPO") else 0.06)         # whose labels say least
 
 
-# Turned red by: a run that is finished and made again; folders in another order than the jobs.
+# Catches: a run that is finished and made again; folders in another order than the jobs.
 def test_jobs_are_done_once(fork_workers, tmp_path):
     tiny = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "total_steps": 2, "preset": "none"}
     jobs = [Job("sft", "reverse:length=2,symbols=10", seed, "tiny", tmp_path, tiny) for seed in (1, 2)]
@@ -41,7 +41,7 @@ def test_jobs_are_done_once(fork_workers, tmp_path):
     assert [(folder / "result.json").read_bytes() for folder in folders] == before
 
 
-# Turned red by: samples with replacement, as in 1 - (1 - c / n)^k.
+# Catches: samples with replacement, as in 1 - (1 - c / n)^k.
 def test_pass_at_k_is_the_mean_over_all_choices():
     for n, c in ((5, 0), (5, 2), (6, 1), (6, 6)):
         right = [True] * c + [False] * (n - c)

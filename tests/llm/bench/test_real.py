@@ -43,7 +43,7 @@ def model(tmp_path_factory):
     return str(folder / "model")
 
 
-# Turned red by: a second `<s>`; the template on one side only; an end token that can be sampled.
+# Catches: a second `<s>`; the template on one side only; an end token that can be sampled.
 def test_both_sides_read_the_ids_of_the_chat_template_and_never_end(model, tmp_path):
     about = prepare(model, tmp_path / "m")
     asked = Sentence().problems(8, np.random.default_rng(3))
@@ -88,7 +88,7 @@ def small_work(monkeypatch):
     monkeypatch.setattr(Sentence, "max_tokens", 4)
 
 
-# Turned red by: another prompt, or another number of tokens, on one side; fewer rewards; the first update timed.
+# Catches: another prompt, or another number of tokens, on one side; fewer rewards; the first update timed.
 @pytest.mark.long
 def test_grpo_end_to_end(model, monkeypatch, tmp_path, capsys):
     import trl

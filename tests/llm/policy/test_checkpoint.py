@@ -99,7 +99,7 @@ def refused(folder, *words):
     return message
 
 
-# Turned red by: q and k, or gate and up, the other way round; no biases, no q_norm; the default eps, theta, head_size;
+# Catches: q and k, or gate and up, the other way round; no biases, no q_norm; the default eps, theta, head_size;
 # the frequencies without the scaling; the embedding as head of an untied model.
 @each_case
 def test_logits_are_those_of_transformers(case, made):
@@ -110,7 +110,7 @@ def test_logits_are_those_of_transformers(case, made):
     assert tokenizer.alphabet == LETTERS.alphabet
 
 
-# Turned red by: positions that begin at L instead of each prompt's own length.
+# Catches: positions that begin at L instead of each prompt's own length.
 @each_case
 def test_greedy_text_of_a_batch_is_that_of_transformers_one_by_one(case, made):
     theirs, folder = made(case)
@@ -123,7 +123,7 @@ def test_greedy_text_of_a_batch_is_that_of_transformers_one_by_one(case, made):
         assert out.ids[b, :out.lengths[b]].tolist() == whole[len(prompt):].tolist()
 
 
-# Turned red by: q and k the other way round in saving alone; a head of its own in a tied model; eos_token_id left out,
+# Catches: q and k the other way round in saving alone; a head of its own in a tied model; eos_token_id left out,
 # which Llama takes for 2; another family.
 @each_case
 def test_saved_again_it_is_the_same(case, made, tmp_path):
@@ -140,7 +140,7 @@ def test_saved_again_it_is_the_same(case, made, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(reloaded.parameters(), ours.parameters(), strict=True))
 
 
-# Turned red by: `rope_scaling` or `rope_theta` of older files not read; the first default, 10,000, for a missing theta;
+# Catches: `rope_scaling` or `rope_theta` of older files not read; the first default, 10,000, for a missing theta;
 # `type`, as it was called first, not known.
 @pytest.mark.parametrize("case", ["qwen3", "llama3"])
 def test_the_rotary_positions_of_older_folders(case, made, copy):
@@ -152,7 +152,7 @@ def test_the_rotary_positions_of_older_folders(case, made, copy):
     refused(folder, "rotary positions of type linear")
 
 
-# Turned red by: rope_theta or rope_scaling no longer written; rope_parameters without the scaling.
+# Catches: rope_theta or rope_scaling no longer written; rope_parameters without the scaling.
 @pytest.mark.parametrize("unknown", [["rope_parameters"], ["rope_theta", "rope_scaling"]])
 def test_a_saved_folder_is_right_for_older_and_newer_readers(unknown, made, tmp_path):
     model, tokenizer = load_pretrained(made("llama3")[1])
@@ -161,7 +161,7 @@ def test_a_saved_folder_is_right_for_older_and_newer_readers(unknown, made, tmp_
     assert load_pretrained(tmp_path / "x")[0].shape == model.shape
 
 
-# Turned red by: only the first file read.
+# Catches: only the first file read.
 def test_weights_in_several_files(made, tmp_path):
     theirs, _ = made("qwen2")
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
@@ -173,7 +173,7 @@ def test_weights_in_several_files(made, tmp_path):
     refused(tmp_path, shards[1].name, "is missing", "fetch it again")
 
 
-# Turned red by: dtype ignored; the rotations cast with the weights, without `Transformer._apply`.
+# Catches: dtype ignored; the rotations cast with the weights, without `Transformer._apply`.
 def test_bf16(made, tmp_path):
     theirs = made("qwen2")[0]
     half = type(theirs)(theirs.config).to(torch.bfloat16)
@@ -192,7 +192,7 @@ def test_bf16(made, tmp_path):
     assert json.loads((tmp_path / "again/config.json").read_text())["dtype"] == "bfloat16"
 
 
-# Turned red by: `mkdir` of the last folder alone; any other family.
+# Catches: `mkdir` of the last folder alone; any other family.
 def test_a_model_of_ours_is_saved_as_llama(tmp_path):
     model = Transformer(Shape(50))
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()           # as one optimiser keeps them
@@ -206,14 +206,14 @@ def test_a_model_of_ours_is_saved_as_llama(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-# Turned red by: `Transformer(shape)` outside of the meta device, which draws weights that are then thrown away.
+# Catches: `Transformer(shape)` outside of the meta device, which draws weights that are then thrown away.
 def test_loading_draws_no_random_numbers(made):
     folder, before = made("qwen2")[1], torch.get_rng_state()
     load_pretrained(folder)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# Turned red by: all tensors read first and then copied.
+# Catches: all tensors read first and then copied.
 def test_one_tensor_at_a_time(made, monkeypatch):
     import weakref
 
@@ -235,7 +235,7 @@ def test_one_tensor_at_a_time(made, monkeypatch):
     assert len(most) == 2 * 12 + 3 and max(most) <= 2                     # the last one is let go when the next is read
 
 
-# Turned red by: each of the two deletions in `fill` left out; head and embedding not compared.
+# Catches: each of the two deletions in `fill` left out; head and embedding not compared.
 def test_tensors_that_say_nothing_new_are_passed_over(made, copy):
     folder = copy("qwen2")
     embedding = safetensors.torch.load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
@@ -247,7 +247,7 @@ def test_tensors_that_say_nothing_new_are_passed_over(made, copy):
     refused(folder, "an unknown lm_head.weight")
 
 
-# Turned red by: each line of `unlike`.
+# Catches: each line of `unlike`.
 @pytest.mark.parametrize(("case", "changes", "words"), [
     ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "layer_types": None},
      "sliding window"),
@@ -266,7 +266,7 @@ def test_what_the_transformer_lacks(case, changes, words, copy):
     refused(folder, f"the model in {folder} has", words, "choose another one, such as Qwen/Qwen2.5-0.5B-Instruct")
 
 
-# Turned red by: a window refused that no layer looks through.
+# Catches: a window refused that no layer looks through.
 @pytest.mark.parametrize("changes", [
     {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 0, "layer_types": None},
     {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2, "layer_types": None},
@@ -278,7 +278,7 @@ def test_a_window_that_no_layer_uses(changes, made, copy):
     same(load_pretrained(folder)[0], made("qwen2")[0])
 
 
-# Turned red by: each of the checks in `shape_of`, `read`, `weight_files`, `fill` and `load_pretrained`.
+# Catches: each of the checks in `shape_of`, `read`, `weight_files`, `fill` and `load_pretrained`.
 def test_folders_that_are_incomplete_or_of_another_model(copy):
     folder = copy("llama")
     edit(folder, architectures=["MistralForCausalLM"])
@@ -318,7 +318,7 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     refused(folder, f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
 
 
-# Turned red by: a value that is used as it stands, whose fault is then a traceback.
+# Catches: a value that is used as it stands, whose fault is then a traceback.
 @pytest.mark.parametrize("changes", [
     {"architectures": 7}, {"architectures": [7]}, {"architectures": "LlamaForCausalLM"},
     {"num_attention_heads": "2"}, {"num_attention_heads": 0}, {"num_attention_heads": True},
@@ -349,7 +349,7 @@ def test_a_config_that_is_no_text_is_refused(copy):
         load_model(config.parent)
 
 
-# Turned red by: the advice for every missing folder; the owner left in the local folder's name.
+# Catches: the advice for every missing folder; the owner left in the local folder's name.
 def test_a_name_is_not_downloaded(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     name = "Qwen/Qwen2.5-0.5B-Instruct"
@@ -362,7 +362,7 @@ def test_a_name_is_not_downloaded(monkeypatch, tmp_path):
     refused("file", "file is not a folder")
 
 
-# Turned red by: `import safetensors.torch` at the top of the file.
+# Catches: `import safetensors.torch` at the top of the file.
 def test_without_safetensors(made, monkeypatch, tmp_path):
     folder, model = made("qwen2")[1], Transformer(Shape(50))
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
@@ -371,7 +371,7 @@ def test_without_safetensors(made, monkeypatch, tmp_path):
         save_pretrained(tmp_path / "x", model, LETTERS)
 
 
-# Turned red by: no clearing up; a folder replaced whatever else it holds, or whoever wrote it; its old content
+# Catches: no clearing up; a folder replaced whatever else it holds, or whoever wrote it; its old content
 # not put back.
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     first, second = Transformer(Shape(50, layers=1)), Transformer(Shape(50, layers=2))
@@ -404,7 +404,7 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         save_pretrained(tmp_path / "x", first, LETTERS)
 
 
-# Turned red by: what was put aside thrown away, when a save was killed between its two renames.
+# Catches: what was put aside thrown away, when a save was killed between its two renames.
 def test_a_save_that_was_killed_loses_nothing(tmp_path, monkeypatch):
     model = Transformer(Shape(50))
     save_pretrained(tmp_path / "x", model, LETTERS)
@@ -415,7 +415,7 @@ def test_a_save_that_was_killed_loses_nothing(tmp_path, monkeypatch):
     assert torch.equal(names(load_pretrained(tmp_path / "x")[0])["model.norm.weight"], model.norm.weight)
 
 
-# Turned red by: a folder of the user's that becomes the model, or is deleted.
+# Catches: a folder of the user's that becomes the model, or is deleted.
 @pytest.mark.parametrize("kind", ["new", "old"])
 def test_a_hidden_folder_of_the_users_is_kept(kind, tmp_path):
     own = tmp_path / f".x.{kind}"
@@ -426,7 +426,7 @@ def test_a_hidden_folder_of_the_users_is_kept(kind, tmp_path):
     assert (own / "notes.txt").read_text() == "mine" and [*tmp_path.iterdir()] == [own]
 
 
-# Turned red by: a traceback of pathlib's; a folder that is half made.
+# Catches: a traceback of pathlib's; a folder that is half made.
 def test_a_model_is_written_to_no_impossible_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     model = Transformer(Shape(50, 32, 1, 16, 2, 2, 8, 24))
@@ -436,7 +436,7 @@ def test_a_model_is_written_to_no_impossible_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-# Turned red by: a model of petabytes that is made before its weights are looked at; a header believed.
+# Catches: a model of petabytes that is made before its weights are looked at; a header believed.
 def test_sizes_that_no_memory_holds_are_refused_at_once(copy, monkeypatch):
     for changes, words in (({"num_hidden_layers": 16_000}, "lack model.layers.15999.input_layernorm.weight"),
                            ({"hidden_size": 2**18}, "[50, 32] instead of [50, 262144]")):

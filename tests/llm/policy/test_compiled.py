@@ -28,7 +28,7 @@ def traced(monkeypatch, compile) -> list[str]:
     return names
 
 
-# Turned red by: code that torch.compile cannot trace, such as that of adapters, or of packed weights (width 512);
+# Catches: code that torch.compile cannot trace, such as that of adapters, or of packed weights (width 512);
 # a compiled function with another result.
 @pytest.mark.long
 @torch._dynamo.config.patch(recompile_limit=64)
@@ -51,7 +51,7 @@ def test_a_compiled_model_is_traced_whole_and_equals_an_eager_one(monkeypatch):
     assert {"project", "finish", "draw", "log_probs_in_one_pass"} <= set(names)
 
 
-# Turned red by: --compile that a run ignores, for its policy or for the reference policy.
+# Catches: --compile that a run ignores, for its policy or for the reference policy.
 def test_a_run_compiles_its_model(monkeypatch, tmp_path):
     monkeypatch.setattr(load, "check_compile", lambda: None)
     cfg = llm.algos.grpo.Config(task=TINY["task"], layers=1, width=16, heads=2, compile=True, log_dir=str(tmp_path))
@@ -59,7 +59,7 @@ def test_a_run_compiles_its_model(monkeypatch, tmp_path):
     assert all(model.compiled and model.blocks[0].compiled for model in (start.model, start.reference()))
 
 
-# Turned red by: torch's traceback where there is no compiler, or a sentence after the SFT run.
+# Catches: torch's traceback where there is no compiler, or a sentence after the SFT run.
 @pytest.mark.parametrize(("compiler", "words"), [(None, r"a C\+\+ compiler"), ("c++", "Python.h")])
 def test_without_a_compiler_a_sentence_says_so(compiler, words, monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "find_compiler", lambda: compiler)

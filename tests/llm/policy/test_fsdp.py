@@ -87,7 +87,7 @@ def trained(cfg, resume):
         return found
 
 
-# Turned red by: a mean over ranks in place of the sum; a rank that makes fewer passes, which waits forever; a padded
+# Catches: a mean over ranks in place of the sum; a rank that makes fewer passes, which waits forever; a padded
 # pass that counts; adapters in the reference policy; a norm of one rank's share; whole weights that are kept; moments
 # in another order than those of FlatAdam.
 @pytest.mark.long("given0", "given1")
@@ -113,7 +113,7 @@ def flat(result):
     return torch.cat([p.detach().flatten() for p in result.policy.model.parameters()])
 
 
-# Turned red by: a checkpoint with shares; moments or steps that are not restored; a policy of rank 0's share.
+# Catches: a checkpoint with shares; moments or steps that are not restored; a policy of rank 0's share.
 @pytest.mark.long
 def test_a_run_goes_on_with_and_without_division(beginner, fork_workers, tmp_path):
     given = {**SMALL, "model": beginner, "warmup": 0, "anneal": False, "batch": 5, "total_steps": 3}

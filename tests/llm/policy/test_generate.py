@@ -46,7 +46,7 @@ def check(model, rows, out, temperature=1.0):
         assert not out.mask[b, n:].any() and not out.logp[b, n:].any()
 
 
-# Turned red by: a weight left in a stale copy, or packed for another product.
+# Catches: a weight left in a stale copy, or packed for another product.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_packed_weights_change_no_probability(model, rows, monkeypatch):
     monkeypatch.setattr("spinup.core.fast.linear.LARGE", 1)
@@ -59,7 +59,7 @@ def test_packed_weights_change_no_probability(model, rows, monkeypatch):
     assert [len(weights) for weights in packs] == [9, 0]                  # 2 blocks of 4, and the tied head
 
 
-# Turned red by: keys and values of a piece of the prompts in the rows of another one.
+# Catches: keys and values of a piece of the prompts in the rows of another one.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 @pytest.mark.parametrize("most", [1, 14])
 def test_prompts_are_read_in_pieces(model, rows, most, monkeypatch):
@@ -67,7 +67,7 @@ def test_prompts_are_read_in_pieces(model, rows, most, monkeypatch):
     check(model, rows, Sampler(model, NEVER)(Prompts.of(rows), samples=3, max_tokens=6, generator=seed()))
 
 
-# Turned red by: no padding, or in front; `equal` by the number of prompts; the check for empty ones left out.
+# Catches: no padding, or in front; `equal` by the number of prompts; the check for empty ones left out.
 def test_prompts():
     prompts = Prompts.of(ROWS)
     assert prompts.lengths.tolist() == [5, 2, 7] and prompts.ids.shape == (3, 7) and not prompts.equal
@@ -77,7 +77,7 @@ def test_prompts():
         Prompts.of([[1], []])
 
 
-# Turned red by: `<` in the mask of `apart`; the first logits taken from the last column; positions from the longest
+# Catches: `<` in the mask of `apart`; the first logits taken from the last column; positions from the longest
 # prompt; `together` whatever the lengths.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_a_batch_is_its_prompts_one_by_one(model, rows):
@@ -90,14 +90,14 @@ def test_a_batch_is_its_prompts_one_by_one(model, rows):
         torch.testing.assert_close(one.logp[0, :n], out.logp[p, :n], atol=1e-5, rtol=1e-5)
 
 
-# Turned red by: the worst token for the best; a draw where there is no generator.
+# Catches: the worst token for the best; a draw where there is no generator.
 def test_without_a_generator_the_likeliest_token_is_taken(model):
     out = Sampler(model, NEVER)(Prompts.of(ROWS), max_tokens=8, generator=None, temperature=3.0)
     for p, row in enumerate(ROWS):
         assert torch.equal(out.ids[p], log_pi(model, row, out.ids[p].tolist()).argmax(-1))
 
 
-# Turned red by: logp of another column; a temperature in the draw that is not in logp, or multiplied; `repeat` for
+# Catches: logp of another column; a temperature in the draw that is not in logp, or multiplied; `repeat` for
 # `repeat_interleave`, rows of another prompt.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -108,7 +108,7 @@ def test_log_probabilities_are_those_of_the_full_forward(model, rows, temperatur
     assert all(len(out.ids[out.of == p].unique(dim=0)) > 1 for p in range(3))         # samples are not copies
 
 
-# Turned red by: uniform noise in `choose`; the draw at temperature 1.
+# Catches: uniform noise in `choose`; the draw at temperature 1.
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_tokens_are_drawn_from_the_softmax(model, temperature):
     draws, row = 20_000, list(ROWS[0])
@@ -118,7 +118,7 @@ def test_tokens_are_drawn_from_the_softmax(model, temperature):
     assert chisquare(torch.bincount(out.ids[:, 0], minlength=VOCAB), draws * expected / expected.sum()).pvalue > 0.01
 
 
-# Turned red by: `right=False`, which draws a first token of probability 0 where the random number is 0.
+# Catches: `right=False`, which draws a first token of probability 0 where the random number is 0.
 def test_tokens_of_a_large_vocabulary_are_drawn_from_the_softmax():
     pi = torch.zeros(MANY + 1)
     pi[[1, 5, MANY]] = torch.tensor([0.2, 0.5, 0.3])
@@ -127,7 +127,7 @@ def test_tokens_of_a_large_vocabulary_are_drawn_from_the_softmax():
     assert set(drawn.tolist()) == {1, 5, MANY}
 
 
-# Turned red by: a group that is found without those before it; a remainder that rounding puts outside of its group.
+# Catches: a group that is found without those before it; a remainder that rounding puts outside of its group.
 @pytest.mark.parametrize("size", [GROUP, 3 * GROUP, 3 * GROUP + 7])
 def test_the_token_at_a_quantile_is_that_of_the_cumulative_probabilities(size):
     generator = torch.Generator().manual_seed(0)
@@ -138,20 +138,20 @@ def test_the_token_at_a_quantile_is_that_of_the_cumulative_probabilities(size):
     assert (found[:-1] == wanted[:-1]).float().mean() > 0.999 and pi[-1, found[-1]] > 0
 
 
-# Turned red by: a token of probability 0, whose log-probability is -inf.
+# Catches: a token of probability 0, whose log-probability is -inf.
 def test_rounding_draws_no_token_without_probability():
     pi = torch.zeros(3, 4 * GROUP)
     pi[:, GROUP + 3] = 1e-30
     assert at_quantile(pi, torch.tensor([[0.0], [0.5], [1.0]])).tolist() == [GROUP + 3] * 3
 
 
-# Turned red by: an index outside of the vocabulary, which on a GPU would end the process; the run must say what is NaN.
+# Catches: an index outside of the vocabulary, which on a GPU would end the process; the run must say what is NaN.
 def test_nan_gives_a_token_of_the_vocabulary():
     pi = torch.full((2, 4 * GROUP + 1), torch.nan)
     assert at_quantile(pi, torch.tensor([[0.2], [1.0]])).max() < pi.shape[1]
 
 
-# Turned red by: greedy rows that are chosen by their place among the unfinished ones; the last of the samples.
+# Catches: greedy rows that are chosen by their place among the unfinished ones; the last of the samples.
 def test_the_first_samples_can_be_greedy(model):
     certain = Sampler(model, end=0)(Prompts.of(ROWS), max_tokens=20, generator=None)
     out = Sampler(model, end=0)(Prompts.of(ROWS), samples=30, max_tokens=20, generator=seed(), greedy=2)
@@ -164,7 +164,7 @@ def test_the_first_samples_can_be_greedy(model):
     assert g.get_state().equal(seed().get_state())                        # and no random number is drawn
 
 
-# Turned red by: the end token left out of the mask; `finished` not set at the limit; `alive` asked after the limit, so
+# Catches: the end token left out of the mask; `finished` not set at the limit; `alive` asked after the limit, so
 # that an end in the last place is not seen; lengths that go on.
 def test_ends(model):
     limit = 6
@@ -179,7 +179,7 @@ def test_ends(model):
     assert at_limit and not out.finished.all() and 1 in out.lengths       # every kind was there
 
 
-# Turned red by: the first positions kept, and not those of the rows; a cache cut without moving its rows; rows put back
+# Catches: the first positions kept, and not those of the rows; a cache cut without moving its rows; rows put back
 # at their present places.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
@@ -201,7 +201,7 @@ def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
     assert not none and len(never.lengths.unique()) > 8                   # until all have ended, none is dropped
 
 
-# Turned red by: a recording for each number of rows that happens to be left.
+# Catches: a recording for each number of rows that happens to be left.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_where_steps_are_recorded_they_are_of_few_sizes(model, rows, monkeypatch):
     many = [row for row in rows for _ in range(7)]
@@ -221,7 +221,7 @@ def test_where_steps_are_recorded_they_are_of_few_sizes(model, rows, monkeypatch
     assert len(sizes) > 2 and sizes[0] == 21 and all(n & (n - 1) == 0 for n in sizes[1:])
 
 
-# Turned red by: results that are put back only where rows are left, `if left: out.put`.
+# Catches: results that are put back only where rows are left, `if left: out.put`.
 def test_all_may_end_at_once(model):
     out = Sampler(model, end=0)(Prompts.of([[3, 1]]), max_tokens=40, generator=None)
     first = int(out.ids[0, 0])
@@ -230,7 +230,7 @@ def test_all_may_end_at_once(model):
     check(model, [[3, 1]], out)
 
 
-# Turned red by: one of the ends alone; `.any(1)` for `.all(1)`.
+# Catches: one of the ends alone; `.any(1)` for `.all(1)`.
 def test_each_of_several_ends_ends_a_response(model):
     ends = {0, 5}
     out, last = Sampler(model, ends)(Prompts.of(ROWS), samples=40, max_tokens=12, generator=seed()), set()
@@ -241,7 +241,7 @@ def test_each_of_several_ends_ends_a_response(model):
     check(model, ROWS, out)
 
 
-# Turned red by: `exponential_()` without the generator.
+# Catches: `exponential_()` without the generator.
 def test_randomness_is_the_generators_alone(model):
     sampler = Sampler(model, end=0)
 
@@ -257,7 +257,7 @@ def test_randomness_is_the_generators_alone(model):
     assert not torch.equal(sample(generator), first)                      # it goes on where it stood
 
 
-# Turned red by: 1 in the mask, or a logp, of a tool's tokens; the drawn token for the inserted one; insertions from the
+# Catches: 1 in the mask, or a logp, of a tool's tokens; the drawn token for the inserted one; insertions from the
 # back; the tool asked behind its own words; `written` of another row once rows were dropped.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_what_a_tool_writes(model, rows, monkeypatch):
@@ -286,7 +286,7 @@ def test_what_a_tool_writes(model, rows, monkeypatch):
     assert set(asked) == expected and inserted > 20
 
 
-# Turned red by: an end that counts only where the policy chose it, `mine & (token == self.end)`.
+# Catches: an end that counts only where the policy chose it, `mine & (token == self.end)`.
 def test_a_tool_may_end_a_response(model):
     out = Sampler(model, end=10)(Prompts.of(EQUAL), max_tokens=9, generator=None,
                                  tool=lambda written: [5, 10] if len(written) == 2 else None)
@@ -294,7 +294,7 @@ def test_a_tool_may_end_a_response(model):
     assert out.mask[0].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
-# Turned red by: `>=`; the longest prompt's length left out.
+# Catches: `>=`; the longest prompt's length left out.
 def test_the_context(model):
     sampler, prompts = Sampler(model, NEVER), Prompts.of(ROWS)
     assert sampler(prompts, max_tokens=41, generator=seed()).lengths.tolist() == [41] * 3
@@ -302,7 +302,7 @@ def test_the_context(model):
         sampler(prompts, max_tokens=42, generator=seed())
 
 
-# Turned red by: prompts repeated before they are read; the last token, of which nothing follows, read too.
+# Catches: prompts repeated before they are read; the last token, of which nothing follows, read too.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_a_prompt_is_read_once(model, rows, monkeypatch):
     sizes, hidden = [], model.hidden
@@ -311,7 +311,7 @@ def test_a_prompt_is_read_once(model, rows, monkeypatch):
     assert sizes == [(3, max(map(len, rows))), (15, 1), (15, 1), (15, 1)]
 
 
-# Turned red by: caches that are never let go, or as many large ones as small ones; `rows` of a cache left at what the
+# Catches: caches that are never let go, or as many large ones as small ones; `rows` of a cache left at what the
 # last call ended with.
 @pytest.mark.parametrize("large", [2**24, 1])
 def test_a_sampler_starts_afresh_each_time(model, monkeypatch, large):
@@ -328,7 +328,7 @@ def test_a_sampler_starts_afresh_each_time(model, monkeypatch, large):
     assert torch.equal(again.logp, first.logp) and torch.equal(again.ids, copy)
 
 
-# Turned red by: results made in inference mode, which no gradient passes by.
+# Catches: results made in inference mode, which no gradient passes by.
 def test_results_may_stand_in_a_loss(model):
     out = Sampler(model, end=0)(Prompts.of(EQUAL), max_tokens=5, generator=seed())
     weight = torch.ones(3, 5, requires_grad=True)

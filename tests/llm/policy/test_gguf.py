@@ -73,7 +73,7 @@ def write(path, kind="llama", facts=(), numbers=None, kinds=gguf.GGMLQuantizatio
     return model
 
 
-# Turned red by: rows of a head left in llama.cpp's order; a bias or norm under another name; the default rope_theta.
+# Catches: rows of a head left in llama.cpp's order; a bias or norm under another name; the default rope_theta.
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kinds", [gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q8_0])
 def test_logits_and_ids_are_those_of_transformers(kind, kinds, tmp_path):
@@ -92,7 +92,7 @@ def test_logits_and_ids_are_those_of_transformers(kind, kinds, tmp_path):
     assert tokenizer.decode(tokenizer.encode("hello") + [2, 9]) == "hello" and 2 in tokenizer.ends
 
 
-# Turned red by: transformers' rules for GPT-2 in place of those of SmolLM, whose digits are single words.
+# Catches: transformers' rules for GPT-2 in place of those of SmolLM, whose digits are single words.
 def test_the_digits_of_smollm_are_words(tmp_path):
     write(tmp_path / "m.gguf", words="smollm")
     rules = load_gguf(tmp_path / "m.gguf")[1].tokenizer.backend_tokenizer.pre_tokenizer
@@ -105,7 +105,7 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-5000])
 
 
-# Turned red by: a file that is not looked at before it is used.
+# Catches: a file that is not looked at before it is used.
 @pytest.mark.parametrize("change, words", [
     ({"facts": [("llama.rope.scaling.type", "yarn")]}, "has rotary positions of type yarn, which this reader does not"),
     ({"facts": [("llama.expert_count", 8)]}, "has several experts"),
@@ -128,7 +128,7 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, words, tmp_path):
         load_model(tmp_path / "n.gguf")
 
 
-# Turned red by: a name that is looked for on the network, or taken for a folder; a file with another checksum.
+# Catches: a name that is looked for on the network, or taken for a folder; a file with another checksum.
 def test_a_model_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(models, "find_spec", lambda name: None)

@@ -53,7 +53,7 @@ def layers(model: Transformer) -> list[AdaptedLinear]:
     return [m for m in model.modules() if isinstance(m, AdaptedLinear)]
 
 
-# Turned red by: B that does not begin as 0; frozen weights that learn, or adapters that do not; a layer without any.
+# Catches: B that does not begin as 0; frozen weights that learn, or adapters that do not; a layer without any.
 def test_only_adapters_learn_and_the_model_starts_as_it_was():
     model, before = adapt(network(), RANK, ALPHA), network()
     assert torch.equal(model(IDS), before(IDS))
@@ -68,7 +68,7 @@ def test_only_adapters_learn_and_the_model_starts_as_it_was():
     assert sum(optimizer.sizes) == 2 * RANK * sum(map(sum, widths))
 
 
-# The gradient of W is G, computed without adapters. Turned red by: a wrong scale, B of another layer, no gradient of x.
+# The gradient of W is G, computed without adapters. Catches: a wrong scale, B of another layer, no gradient of x.
 def test_gradients_are_those_of_the_product(adapted):
     adapted(IDS).logsumexp(-1).mean().backward()
     plain = merged(duplicate(adapted))
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_the_product(adapted):
             torch.testing.assert_close(layer.lora_a.grad, want, rtol=1e-4, atol=1e-6)
 
 
-# Turned red by: a reference with adapters; copies of frozen weights; a copy whose adapters are those of the original.
+# Catches: a reference with adapters; copies of frozen weights; a copy whose adapters are those of the original.
 def test_copies_share_what_is_frozen(adapted):
     reference, copy, whole = frozen_copy(adapted), duplicate(adapted), merged(duplicate(adapted))
     assert torch.equal(reference(IDS), network()(IDS)) and not any(p.requires_grad for p in reference.parameters())
@@ -127,7 +127,7 @@ def theirs(tmp_path):
     return folder, logits
 
 
-# Turned red by: the base model's tokenizer for adapters that were trained with their own, as TRL saves them.
+# Catches: the base model's tokenizer for adapters that were trained with their own, as TRL saves them.
 def test_the_tokenizer_beside_adapters_is_theirs(theirs):
     folder, _ = theirs
     base = load_unmerged(folder).tokenizer
@@ -138,7 +138,7 @@ def test_the_tokenizer_beside_adapters_is_theirs(theirs):
         load_unmerged(folder)
 
 
-# Turned red by: q, k and v in another order; a scale that is not alpha / r; adapters that are lost when merged.
+# Catches: q, k and v in another order; a scale that is not alpha / r; adapters that are lost when merged.
 def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
     folder, logits = theirs
     torch.testing.assert_close(load_model(folder).model(IDS), logits, rtol=1e-4, atol=1e-4)
@@ -157,7 +157,7 @@ def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
     assert load_unmerged(folder).model.blocks[0].qkv.scale == pytest.approx(ALPHA / RANK**0.5)
 
 
-# Turned red by: a check left out.
+# Catches: a check left out.
 @pytest.mark.parametrize("change, says", [
     ({"use_dora": True}, "use_dora True, which this library does not support; merge the adapters"),
     ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights 'pissa_niter_4', which this library does not support"),
@@ -194,7 +194,7 @@ def short(prompt: str, response: str) -> float:
     return 1 - len(response) / 10
 
 
-# Turned red by: a method whose optimiser takes frozen weights, whose reference learns too, or that loses its adapters;
+# Catches: a method whose optimiser takes frozen weights, whose reference learns too, or that loses its adapters;
 # a policy with action values that cannot be loaded.
 @pytest.mark.parametrize("method", ["grpo", "ppo", "dpo", "es", "rloo", "sft", "reward_model", "param_noise", "dqn"])
 def test_methods_train_adapters_only(method, beginner, tmp_path):
@@ -215,7 +215,7 @@ def test_methods_train_adapters_only(method, beginner, tmp_path):
     assert found.isfinite().all() and not torch.equal(found, load_model(beginner).model(IDS % 11))
 
 
-# Turned red by: a run that begins with other adapters when it is resumed; a policy that is loaded without them.
+# Catches: a run that begins with other adapters when it is resumed; a policy that is loaded without them.
 def test_a_run_is_resumed_loaded_trained_further_and_exported(beginner, tmp_path, cli):
     settings = {**SMALL, "model": beginner, "lora": 2, "prompts": 4, "lr": 0.01, "anneal": False, "warmup": 0,
                 "reward": f"{tmp_path}/mine.py:short"}
@@ -235,7 +235,7 @@ def test_a_run_is_resumed_loaded_trained_further_and_exported(beginner, tmp_path
     assert not layers(load_unmerged(further.directory).model)
 
 
-# Turned red by: past versions that are loaded into a model without adapters.
+# Catches: past versions that are loaded into a model without adapters.
 def test_past_versions_of_a_player_have_adapters(tmp_path):
     few = {"task": "tictactoe", "layers": 1, "width": 16, "heads": 2, "games": 8, "rivals": 2, "versions": 2,
            "minibatches": 1, "held_out": 8, "quiet": True, "tensorboard": False, "log_dir": str(tmp_path)}
@@ -253,7 +253,7 @@ def test_what_adapters_need(beginner, tmp_path):
         save_adapters(tmp_path / "x", load_model(beginner).model, tmp_path)
 
 
-# Turned red by: gradients, moments or a reference policy of the frozen weights in the estimate.
+# Catches: gradients, moments or a reference policy of the frozen weights in the estimate.
 def test_the_estimate_of_memory_counts_what_learns():
     from llm.algos.ppo import Config
     shape, cfg = network().shape, Config(model="x", lora=2)

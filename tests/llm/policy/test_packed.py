@@ -42,7 +42,7 @@ def gradient(model, numbers, weight, inside):
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
 
 
-# Turned red by: a mask of another type, which each layer would convert and keep; strides that CUDA's kernels refuse.
+# Catches: a mask of another type, which each layer would convert and keep; strides that CUDA's kernels refuse.
 def test_all_layers_share_one_mask_of_numbers(model, batch, monkeypatch):
     seen, attend = [], transformer.attend
     monkeypatch.setattr(transformer, "attend", lambda q, k, v, mask, grouped: seen.append(mask) or attend(
@@ -58,7 +58,7 @@ def test_all_layers_share_one_mask_of_numbers(model, batch, monkeypatch):
     assert seen[0] is seen[1] and seen[0].dtype == torch.float32
 
 
-# Turned red by: attention to the sequence before; positions that go on; the state of the token itself, or of the last
+# Catches: attention to the sequence before; positions that go on; the state of the token itself, or of the last
 # prompt token of another sequence; padding that is part of the loss.
 @pytest.mark.parametrize(("chunk", "checkpointing"), [(2**26, False), (100, True)])
 def test_packed_rows_have_the_numbers_and_the_gradient_of_padded_ones(model, batch, chunk, checkpointing, monkeypatch):
@@ -75,7 +75,7 @@ def test_packed_rows_have_the_numbers_and_the_gradient_of_padded_ones(model, bat
     assert exact.abs().max() > 0.01
 
 
-# Turned red by: a padded row for each sequence; a prompt read for each of its responses.
+# Catches: a padded row for each sequence; a prompt read for each of its responses.
 def test_fewer_tokens_are_read(model, batch, monkeypatch):
     read, hidden = [], Transformer.hidden
 
@@ -97,14 +97,14 @@ def test_no_sequence_is_lost_and_no_row_is_too_long():
     assert max(sum(sizes[b] for b in row) for row in rows) == 8 and len(rows) == 5    # of 35 tokens
 
 
-# Turned red by: states that are read in another order than the responses, or beyond their ends.
+# Catches: states that are read in another order than the responses, or beyond their ends.
 def test_states_are_those_of_padded_rows(model, batch):
     inside = torch.arange(12) < batch[-1][:, None]
     padded, packed = (read(model, *given)[inside] for given in (batch[:-1], batch))
     torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)
 
 
-# Turned red by: packing of responses with hardly any padding, or of small models, for which it takes longer.
+# Catches: packing of responses with hardly any padding, or of small models, for which it takes longer.
 def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
     prompts, of, ids, lengths = batch
     assert worth_packing(model, prompts, of, ids, lengths)
@@ -113,7 +113,7 @@ def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
     assert not worth_packing(model, prompts, of, ids, lengths)
 
 
-# Turned red by: many long responses in one row, where attention takes longer than the padding would.
+# Catches: many long responses in one row, where attention takes longer than the padding would.
 def test_a_group_of_long_responses_is_not_packed():
     one = Prompts.of([[1] * 5], "cpu")
     ids = torch.ones(16, 400, dtype=torch.long)
@@ -124,7 +124,7 @@ def test_a_group_of_long_responses_is_not_packed():
     assert worth_packing(wide, each, torch.arange(16), ids, lengths)
 
 
-# Turned red by: a micro-batch whose rows are packed with those of another; lengths that a method does not hand over.
+# Catches: a micro-batch whose rows are packed with those of another; lengths that a method does not hand over.
 @pytest.mark.long("ppo", "grpo")
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo"])
 def test_methods_learn_the_same_with_and_without_packing(method, tmp_path, monkeypatch):

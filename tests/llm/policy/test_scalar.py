@@ -45,7 +45,7 @@ def close(found, expected):
 
 # Where each number is read.
 
-# Turned red by: V of the state behind a token, which knows what was chosen; the first read at the end of the longest
+# Catches: V of the state behind a token, which knows what was chosen; the first read at the end of the longest
 # prompt; prompts of other rows; bias and gain exchanged or left out.
 def test_values_are_of_the_states_in_which_tokens_are_chosen():
     model = make()
@@ -54,7 +54,7 @@ def test_values_are_of_the_states_in_which_tokens_are_chosen():
     close(values(model, Prompts.of(PROMPTS), OF, IDS, checkpointing=True), found)
 
 
-# Bugs: the number of position -1, which is padding; the last token told by its id. Turned red by: the state in which
+# Bugs: the number of position -1, which is padding; the last token told by its id. Catches: the state in which
 # the last token was chosen, and not the one behind it; the widest row's length for all.
 def test_rewards_are_read_behind_the_last_token():
     model = make()
@@ -63,7 +63,7 @@ def test_rewards_are_read_behind_the_last_token():
     close(rewards(model, Prompts.of(PROMPTS), OF, IDS, LENGTHS, checkpointing=True), found)
 
 
-# Turned red by: padding that is looked at, or a number that is read at the width of the batch.
+# Catches: padding that is looked at, or a number that is read at the width of the batch.
 @pytest.mark.parametrize("what", ["values", "rewards"])
 def test_padding_changes_neither_numbers_nor_gradients(what):
     model, g = make(), torch.Generator().manual_seed(1)
@@ -87,7 +87,7 @@ def test_padding_changes_neither_numbers_nor_gradients(what):
         torch.testing.assert_close(padded, plain, atol=1e-5, rtol=1e-5)
 
 
-# A prompt that several responses share is read once. Turned red by: a prompt's gradient for its first response alone.
+# A prompt that several responses share is read once. Catches: a prompt's gradient for its first response alone.
 def test_responses_of_a_shared_prompt_add_their_gradients():
     model, parts = make(), []
     for b in (3, 4, 5):
@@ -102,7 +102,7 @@ def test_responses_of_a_shared_prompt_add_their_gradients():
 
 # What it begins as.
 
-# A value function's first advantages are the rewards. Turned red by: a head drawn where 0 was asked for; one of the
+# A value function's first advantages are the rewards. Catches: a head drawn where 0 was asked for; one of the
 # body's scale; a bias that is not 0.
 def test_a_value_function_begins_at_exactly_0():
     body = make().body
@@ -112,7 +112,7 @@ def test_a_value_function_begins_at_exactly_0():
     assert not ScalarModel(body, std=0.5).head.bias.any()
 
 
-# Turned red by: the body itself in place of a copy, which a value function would then train; a frozen one.
+# Catches: the body itself in place of a copy, which a value function would then train; a frozen one.
 def test_the_body_is_a_copy_that_learns():
     body = make().body.requires_grad_(False)
     model = ScalarModel(body)
@@ -124,7 +124,7 @@ def test_the_body_is_a_copy_that_learns():
     assert {"gain", "bias"} <= model.state_dict().keys() - dict(model.named_parameters()).keys()
 
 
-# Turned red by: the gain after the shift; the deviation with n - 1; a second calibration that undoes the first; a
+# Catches: the gain after the shift; the deviation with n - 1; a second calibration that undoes the first; a
 # division by 0 where all responses are the same.
 def test_calibration():
     model, asked = make(), (Prompts.of(PROMPTS), OF, IDS, LENGTHS)
@@ -140,7 +140,7 @@ def test_calibration():
         assert torch.isfinite(rewards(model, *asked)).all()
 
 
-# Turned red by: a head in bf16, whose numbers are so far apart that different responses tie.
+# Catches: a head in bf16, whose numbers are so far apart that different responses tie.
 def test_numbers_of_a_bf16_model_are_fp32():
     model = ScalarModel(make().body.bfloat16(), std=0.25)
     hidden = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -162,7 +162,7 @@ def judge_of(seed=0):
     return RewardModel(ScalarModel(body, std=0.5), CharTokenizer(ALPHABET))
 
 
-# Turned red by: no end token behind a response, which is then read as one that is cut off; the rows of one piece for
+# Catches: no end token behind a response, which is then read as one that is cut off; the rows of one piece for
 # those of another; the last piece left out.
 @pytest.mark.parametrize("at_once", [1, 3, 512])
 def test_a_response_is_worth_the_same_in_any_company(at_once):
@@ -182,7 +182,7 @@ def test_a_response_is_worth_the_same_in_any_company(at_once):
     assert judge.judge([], []) == []
 
 
-# Turned red by: the text of special tokens read as these tokens, with which a response can praise itself as the user.
+# Catches: the text of special tokens read as these tokens, with which a response can praise itself as the user.
 def test_a_response_is_ordinary_text(monkeypatch):
     judge, how = judge_of(), []
     encode = judge.tokenizer.encode
@@ -191,7 +191,7 @@ def test_a_response_is_ordinary_text(monkeypatch):
     assert sorted(how) == [False, True]                                   # the prompt, the response
 
 
-# Turned red by: characters that are left out in silence.
+# Catches: characters that are left out in silence.
 def test_a_letter_that_it_does_not_know():
     with pytest.raises(UserError, match="'X' is not in the alphabet"):
         judge_of()("abc>", "cXa")
@@ -208,7 +208,7 @@ def trained(make_model, tmp_path, monkeypatch):
                                    held_out=8, quiet=True, tensorboard=False, threads=1, log_dir=str(tmp_path))
 
 
-# Turned red by: gain and bias left out of what is saved, or set after it; a head drawn anew when loaded; a calibration
+# Catches: gain and bias left out of what is saved, or set after it; a head drawn anew when loaded; a calibration
 # that reads padding.
 def test_what_was_learned_is_what_is_loaded(trained):
     start, result = trained
@@ -220,7 +220,7 @@ def test_what_was_learned_is_what_is_loaded(trained):
     assert abs(np.mean(found)) < 0.2 and 0.8 < np.std(found) < 1.2
 
 
-# Turned red by: no check, which ends in an IndexError.
+# Catches: no check, which ends in an IndexError.
 @pytest.mark.parametrize("length", [27, 100])
 def test_a_response_that_does_not_fit(length):
     judge = judge_of()

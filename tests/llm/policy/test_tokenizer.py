@@ -52,7 +52,7 @@ def names(tokenizer, ids):
     return tokenizer.tokenizer.decode(ids)
 
 
-# Turned red by: ids from 0; an alphabet that is sorted; an end that is passed over.
+# Catches: ids from 0; an alphabet that is sorted; an end that is passed over.
 def test_characters():
     tokenizer = CharTokenizer("ba+")
     assert tokenizer.end == 0 and tokenizer.vocab_size == 4
@@ -61,7 +61,7 @@ def test_characters():
     assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
 
 
-# Turned red by: a KeyError; characters that are passed over; a second id for the same character.
+# Catches: a KeyError; characters that are passed over; a second id for the same character.
 def test_characters_that_are_not_known():
     with pytest.raises(UserError, match="'z' is not in the alphabet 'abc'; leave it out, or use a task and a model"):
         CharTokenizer("abc").encode("abzq")
@@ -69,7 +69,7 @@ def test_characters_that_are_not_known():
         CharTokenizer("abca")
 
 
-# Turned red by: an alphabet that is sorted when saved; the other tokenizer asked first.
+# Catches: an alphabet that is sorted when saved; the other tokenizer asked first.
 def test_characters_from_a_folder(tmp_path):
     CharTokenizer("zä\n\\\"a").save(tmp_path)
     again = load_tokenizer(tmp_path)
@@ -80,7 +80,7 @@ def test_characters_from_a_folder(tmp_path):
             load_tokenizer(tmp_path)
 
 
-# Turned red by: no add_generation_prompt; the BatchEncoding itself; `encode` of the rendered text, `<s>` and all.
+# Catches: no add_generation_prompt; the BatchEncoding itself; `encode` of the rendered text, `<s>` and all.
 def test_a_prompt_is_a_turn_of_a_chat(made):
     tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", bos="<s>", pad="<|endoftext|>"))
     ids = tokenizer.prompt("1+1=")
@@ -89,14 +89,14 @@ def test_a_prompt_is_a_turn_of_a_chat(made):
                                      "<|im_start|>assistant\n")
 
 
-# Turned red by: `encode` of the rendered text, `<s><s>[INST]`; the first token behind the words taken for the end.
+# Catches: `encode` of the rendered text, `<s><s>[INST]`; the first token behind the words taken for the end.
 def test_a_beginning_is_not_doubled(made):
     tokenizer = HFTokenizer(made(template=LLAMA, eos="</s>", bos="<s>"))
     assert names(tokenizer, tokenizer.prompt("hi")) == "<s>[INST] hi [/INST]"
     assert tokenizer.end == tokenizer.tokenizer.convert_tokens_to_ids("</s>")         # behind a space
 
 
-# Turned red by: special tokens in `encode`, which is for the middle of a text; none in front of a whole prompt; spaces
+# Catches: special tokens in `encode`, which is for the middle of a text; none in front of a whole prompt; spaces
 # that are cleaned up.
 def test_without_a_chat_a_prompt_is_the_text(made):
     tokenizer = HFTokenizer(made(eos="</s>", bos="<s>"))
@@ -108,7 +108,7 @@ def test_without_a_chat_a_prompt_is_the_text(made):
     assert tokenizer.decode(tokenizer.encode("hi , you !")) == "hi , you !"
 
 
-# Turned red by: eos_token asked first, which a base model of Qwen2.5 has beside its template; an end demanded of every
+# Catches: eos_token asked first, which a base model of Qwen2.5 has beside its template; an end demanded of every
 # template; the last entry of a list; the tokenizer not asked before the files.
 def test_the_end(made):
     def end(**given):
@@ -127,7 +127,7 @@ def test_the_end(made):
         HFTokenizer(folder)
 
 
-# Turned red by: one end alone; the end of a text left out beside a template; config.json read in spite of the other
+# Catches: one end alone; the end of a text left out beside a template; config.json read in spite of the other
 # file; the first entry of a list alone; another end than the template's to write.
 @pytest.mark.parametrize("given", [
     {"eos": "<|endoftext|>"}, {"eos": "<|im_end|>", "config": {"eos_token_id": [258, 256]}},
@@ -139,7 +139,7 @@ def test_each_of_several_ends_ends_a_response(given, made):
     assert names(tokenizer, [tokenizer.end]) == "<|im_end|>" and tokenizer.ends == {256, 258}
 
 
-# Turned red by: special tokens that are shown; text behind the end.
+# Catches: special tokens that are shown; text behind the end.
 def test_a_response_is_decoded_up_to_its_end(made):
     tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", pad="<|endoftext|>"))
     text = "<think>é 2</think>"
@@ -148,7 +148,7 @@ def test_a_response_is_decoded_up_to_its_end(made):
     assert tokenizer.vocab_size == 256 + 6 and tokenizer.decode([*tokenizer.encode("a"), 500]) == "a"
 
 
-# Turned red by: the rules of transformers' class GPT2Tokenizer in place of the file's, as for SmolLM2.
+# Catches: the rules of transformers' class GPT2Tokenizer in place of the file's, as for SmolLM2.
 def test_text_is_split_as_the_file_says(tmp_path):
     parts = tokenizers.pre_tokenizers
     core = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -165,7 +165,7 @@ def test_text_is_split_as_the_file_says(tmp_path):
     assert HFTokenizer(tmp_path / "again").encode("\n\n1") == core.encode("\n\n1").ids
 
 
-# Turned red by: the space that SentencePiece writes before the first word of a text, in the middle of one.
+# Catches: the space that SentencePiece writes before the first word of a text, in the middle of one.
 @pytest.mark.parametrize("scheme", ["first", "always"])
 def test_a_text_in_the_middle_of_another_has_no_space_before_it(scheme, tmp_path):
     vocab = {f"<0x{i:02X}>": i for i in range(256)} | {"</s>": 256, "\u2581": 257, "x": 258, "\u2581x": 259}
@@ -182,7 +182,7 @@ def test_a_text_in_the_middle_of_another_has_no_space_before_it(scheme, tmp_path
     assert tokenizer.prompt("x") == [259]                                 # a whole text begins with a space
 
 
-# Turned red by: an end token after a prompt; the date of each day in the prompts of one run.
+# Catches: an end token after a prompt; the date of each day in the prompts of one run.
 def test_prompts_have_no_end_and_one_date(made):
     folder = changed(made(eos="</s>", bos="<s>"), "tokenizer_config.json", add_eos_token=True, add_bos_token=True)
     tokenizer = HFTokenizer(folder)
@@ -196,7 +196,7 @@ def test_prompts_have_no_end_and_one_date(made):
     assert HFTokenizer(made(template=QWEN, **special)).today() == {}
 
 
-# Turned red by: tokenizer.json saved alone, without the template.
+# Catches: tokenizer.json saved alone, without the template.
 def test_saved_again_it_is_the_same(made, tmp_path):
     folder = made(template=QWEN, eos="<|endoftext|>", bos="<s>")
     (folder / "generation_config.json").write_text('{"eos_token_id": [3, 0]}')            # only this file names them
@@ -209,7 +209,7 @@ def test_saved_again_it_is_the_same(made, tmp_path):
     assert again.encode("<think> x") == tokenizer.encode("<think> x") and again.vocab_size == tokenizer.vocab_size
 
 
-# Turned red by: no look for FILES, since transformers makes an empty tokenizer of a config.json alone; code of the
+# Catches: no look for FILES, since transformers makes an empty tokenizer of a config.json alone; code of the
 # folder's that is trusted; another kind of exception caught.
 def test_a_folder_without_a_tokenizer(tmp_path, made, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
@@ -232,7 +232,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, made, monkeypatch):
         HFTokenizer(folder)
 
 
-# Turned red by: `from transformers import AutoTokenizer` at the top of the file.
+# Catches: `from transformers import AutoTokenizer` at the top of the file.
 def test_without_transformers(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError) as error:
@@ -242,7 +242,7 @@ def test_without_transformers(tmp_path, monkeypatch):
     assert load_tokenizer(tmp_path).encode("b") == [2]
 
 
-# Turned red by: new tokens that are decoded without the earlier ones; a character that is read before it is complete.
+# Catches: new tokens that are decoded without the earlier ones; a character that is read before it is complete.
 def test_a_text_that_grows_is_the_text_of_its_tokens(made):
     tokenizer = HFTokenizer(made(eos="</s>"))
     text, ids = Growing(tokenizer), tokenizer.encode("a naïve 日本 text, 🙂 and more")

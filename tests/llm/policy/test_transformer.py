@@ -40,7 +40,7 @@ def through(model, ids, slots, cache):
     return model.logits(model.hidden(ids, slots, cache))
 
 
-# Turned red by: `is_causal=False`.
+# Catches: `is_causal=False`.
 @each_shape
 @torch.no_grad()
 def test_no_token_sees_a_later_one(shape):
@@ -50,7 +50,7 @@ def test_no_token_sees_a_later_one(shape):
     assert not torch.allclose(model(ids)[:, 12:], model(others)[:, 12:], atol=1e-2)
 
 
-# Turned red by: rotations of a decode one place too far; the end of the slice in `Cache.extend` one too low.
+# Catches: rotations of a decode one place too far; the end of the slice in `Cache.extend` one too low.
 @each_shape
 @torch.no_grad()
 def test_token_by_token(shape):
@@ -60,7 +60,7 @@ def test_token_by_token(shape):
     close(torch.cat(found, 1), model(ids))
 
 
-# Turned red by: `is_causal` where there are more keys than queries, which begins to count at the first key.
+# Catches: `is_causal` where there are more keys than queries, which begins to count at the first key.
 @each_shape
 @torch.no_grad()
 def test_several_at_once_behind_a_prefill(shape):
@@ -69,7 +69,7 @@ def test_several_at_once_behind_a_prefill(shape):
     close(torch.cat([through(model, ids[:, a:b], Slots(a), cache) for a, b in cuts], 1), model(ids))
 
 
-# Turned red by: `scatter_` at `positions + 1`; the mask not handed on, so that what pads a prompt is seen.
+# Catches: `scatter_` at `positions + 1`; the mask not handed on, so that what pads a prompt is seen.
 @each_shape
 @pytest.mark.parametrize("at_once", [1, 3])
 @torch.no_grad()
@@ -86,7 +86,7 @@ def test_rows_of_different_lengths(shape, at_once):
         close(logits, model(ids[row:row + 1, :n + 12])[0, n - 1:])
 
 
-# Turned red by: `of` not looked at; rows in the wrong order in `keep`; `rows` not set in `fill`.
+# Catches: `of` not looked at; rows in the wrong order in `keep`; `rows` not set in `fill`.
 @each_shape
 @torch.no_grad()
 def test_a_cache_begins_with_prompts_and_forgets_rows(shape):
@@ -103,7 +103,7 @@ def test_a_cache_begins_with_prompts_and_forgets_rows(shape):
     close(through(model, rest, Slots(5), cache), expected[:, 5:])
 
 
-# Turned red by: `_apply` left out; `persistent=True`.
+# Catches: `_apply` left out; `persistent=True`.
 @pytest.mark.parametrize("change", [lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.double(),
                                     lambda m: m.to("meta").to_empty(device="cpu")])
 def test_rotations_stay_exact(change):
@@ -114,7 +114,7 @@ def test_rotations_stay_exact(change):
     assert "cos" not in model.state_dict()                                # nor are they saved
 
 
-# Turned red by: no copy of the memory in `hidden`, so that the prompts are read again as responses to themselves;
+# Catches: no copy of the memory in `hidden`, so that the prompts are read again as responses to themselves;
 # checkpointing without the mask.
 def test_checkpointing_changes_no_gradient():
     model, prompts, rest = make(SHAPES["grouped"]), tokens(2, 5), tokens(3, 4, seed=1)

@@ -13,21 +13,21 @@ def every_problem(digits: int) -> list[Problem]:
             for a in range(width) for b in range(width)]
 
 
-# Turned red by: numbers written in the usual order, or without their zeros.
+# Catches: numbers written in the usual order, or without their zeros.
 def test_numbers_are_written_from_the_last_digit():
     for problem in Addition(digits=3).problems(200, np.random.default_rng(0)):
         a, b = (int(x[::-1]) for x in problem.prompt[:-1].split("+"))
         assert a + b == int(problem.answer[::-1]) and (len(problem.prompt), len(problem.answer)) == (8, 4)
 
 
-# Turned red by: a teacher that drops some of the carries only, or writes the last carry.
+# Catches: a teacher that drops some of the carries only, or writes the last carry.
 def test_the_flawed_teacher_drops_every_carry():
     task, rng = Addition(drop=1.0), np.random.default_rng(0)
     for prompt, shown in (("321+989=", "2000"), ("999+999=", "8880"), ("000+000=", "0000"), ("001+009=", "0000")):
         assert task.demonstration(Problem(prompt), rng) == shown
 
 
-# Turned red by: another count of carry-free pairs, or an accuracy that forgets that dropping nothing is no error.
+# Catches: another count of carry-free pairs, or an accuracy that forgets that dropping nothing is no error.
 @pytest.mark.parametrize("digits", [1, 2])
 def test_the_accuracy_is_that_of_all_prompts_when_every_carry_is_dropped(digits):
     task, rng = Addition(digits=digits, drop=1.0), np.random.default_rng(0)
@@ -36,7 +36,7 @@ def test_the_accuracy_is_that_of_all_prompts_when_every_carry_is_dropped(digits)
     assert right == round(task.teacher_accuracy * len(problems)) == 55 ** digits
 
 
-# Turned red by: demonstrations flawed in another share than `drop`.
+# Catches: demonstrations flawed in another share than `drop`.
 def test_the_accuracy_is_that_measured():
     task, rng = Addition(), np.random.default_rng(0)
     assert task.teacher_accuracy == pytest.approx(0.4 + 0.6 * 0.55 ** 3)
@@ -46,7 +46,7 @@ def test_the_accuracy_is_that_measured():
     assert Addition(teacher="perfect").teacher_accuracy == Addition(drop=0).teacher_accuracy == 1
 
 
-# Turned red by: an option that is not checked.
+# Catches: an option that is not checked.
 @pytest.mark.parametrize("options", [{"digits": 0}, {"digits": 19}, {"drop": 1.5}, {"teacher": "good"}])
 def test_options_are_checked(options):
     with pytest.raises(UserError, match=f"in the task addition, {next(iter(options))} must be"):

@@ -14,7 +14,7 @@ from spinup.errors import UserError
 each_task = pytest.mark.parametrize("text", ["bandits:arms=3,pulls=4", "mdps:episodes=2"])
 
 
-# Turned red by: a world that forgets what it is; a reply for another arm or reward; letters that are confused.
+# Catches: a world that forgets what it is; a reply for another arm or reward; letters that are confused.
 def test_a_bandits_reply_names_arm_and_reward():
     task = Bandits(arms=3, pulls=4)
     world, classic = task.worlds(6, 5), Arms(6, 3, 4, "cpu", torch.Generator().manual_seed(5))
@@ -29,7 +29,7 @@ def test_a_bandits_reply_names_arm_and_reward():
         assert said == ["ABC"[a] if r else "123"[a] for a, r in zip(act.tolist(), expected.tolist(), strict=True)]
 
 
-# Turned red by: a token outside the arms that pulls one; a world that does not move then.
+# Catches: a token outside the arms that pulls one; a world that does not move then.
 def test_a_token_that_is_no_action_earns_nothing():
     task = Bandits(arms=3, pulls=4)
     world = task.worlds(40, 5)
@@ -38,7 +38,7 @@ def test_a_token_that_is_no_action_earns_nothing():
     assert not reward.any() and world.clock == 1 and set(reply[:, 0].tolist()) == {7}       # arm a, which did not pay
 
 
-# Turned red by: a reward rounded down; one without a limit; the state before the step; a mark in the middle of an
+# Catches: a reward rounded down; one without a limit; the state before the step; a mark in the middle of an
 # episode.
 def test_an_mdps_reply_is_its_reward_and_the_next_state():
     task, seen = MDPs(episodes=2), set()
@@ -57,7 +57,7 @@ def test_an_mdps_reply_is_its_reward_and_the_next_state():
     assert len(seen) > 7
 
 
-# Turned red by: a trial that ends a step early or late; an episode whose world is not that of its number; held-out
+# Catches: a trial that ends a step early or late; an episode whose world is not that of its number; held-out
 # numbers that occur in training.
 @each_task
 def test_an_episode_plays_the_world_of_its_number(text):
@@ -74,7 +74,7 @@ def test_an_episode_plays_the_world_of_its_number(text):
         assert episode.observe() == "".join(task.alphabet[i - 1] for i in reply[0].tolist())
 
 
-# Turned red by: a demonstration that the world contradicts; a mask that trains on the world's tokens; a teacher that
+# Catches: a demonstration that the world contradicts; a mask that trains on the world's tokens; a teacher that
 # earns no more than chance.
 @each_task
 def test_the_teachers_trials_are_true_and_good(text):

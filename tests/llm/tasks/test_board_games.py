@@ -33,7 +33,7 @@ def judged(text):
     return stones, 0 if len(stones) == 9 else None
 
 
-# Turned red by: an opening that repeats a square, ends the game, or has the letters of one player; held-out openings
+# Catches: an opening that repeats a square, ends the game, or has the letters of one player; held-out openings
 # among the others.
 @pytest.mark.parametrize("task", [TASK, ConnectFour()], ids=["tictactoe", "connect_four"])
 def test_openings_are_legal_games_in_progress_and_disjoint(task):
@@ -47,7 +47,7 @@ def test_openings_are_legal_games_in_progress_and_disjoint(task):
     assert again == train
 
 
-# Turned red by: a reward of the opponent's; a draw that is a loss; a letter of the other player that is a move.
+# Catches: a reward of the opponent's; a draw that is a loss; a letter of the other player that is a move.
 @pytest.mark.parametrize("seed", range(4))
 def test_a_response_is_worth_the_result_of_its_game(seed):
     rng, results = np.random.default_rng(seed), set()
@@ -67,7 +67,7 @@ def test_a_response_is_worth_the_result_of_its_game(seed):
     assert results >= {1.0, -1.0}
 
 
-# Turned red by: an opponent that plays on an occupied square, or always the first free one; replies that differ when a
+# Catches: an opponent that plays on an occupied square, or always the first free one; replies that differ when a
 # game is replayed.
 def test_the_opponent_makes_legal_moves_of_all_kinds():
     replies = set()
@@ -87,7 +87,7 @@ def test_the_opponent_makes_legal_moves_of_all_kinds():
         pieces(TASK, f"E{wrong}", Problem(">"))
 
 
-# Turned red by: turns of two characters; a game that goes on after its end.
+# Catches: turns of two characters; a game that goes on after its end.
 def test_each_token_of_the_policy_is_a_turn():
     tokenizer = CharTokenizer(TASK.alphabet)
     turns = Turns(Dialogue(TASK, Problem(">")), tokenizer)
@@ -97,7 +97,7 @@ def test_each_token_of_the_policy_is_a_turn():
     assert turns.dialogue.done and turns.dialogue.reward == -1
 
 
-# Turned red by: boards of another order, or without the opening.
+# Catches: boards of another order, or without the opening.
 def test_a_game_is_drawn_as_boards():
     for seed in range(6):
         problem = Problem(">Ea")

@@ -58,7 +58,7 @@ def drawn(task):
                   max_tokens=6, generator=torch.Generator().manual_seed(0))
 
 
-# Turned red by: a task with one token a response that is taken for one without a limit, whatever its class.
+# Catches: a task with one token a response that is taken for one without a limit, whatever its class.
 def test_one_token_is_enough():
     class Short(Mine):
         max_tokens = 1
@@ -69,7 +69,7 @@ def test_one_token_is_enough():
     assert make_task(Short()).max_tokens == make_task(Plain()).max_tokens == 1
 
 
-# Turned red by: folders outside of runs; a traceback, hours later, of what was wrong from the beginning.
+# Catches: folders outside of runs; a traceback, hours later, of what was wrong from the beginning.
 @pytest.mark.parametrize(("changed", "words"), [
     *(({"name": name}, "a task of type Mine has the name .*; give it a name that a folder can have, such as guess")
       for name in ("a/../../esc/b", "..", "", "a\nb", "x" * 300, None, "/etc")),
@@ -85,7 +85,7 @@ def test_the_attributes_of_a_task_are_checked(changed, words):
         make_task(mine(**changed))
 
 
-# Turned red by: a check of what the task does not use, or of a name that is a folder's.
+# Catches: a check of what the task does not use, or of a name that is a folder's.
 def test_what_is_right_is_a_task():
     task = mine(name="Mine 2.0-b", max_tokens=np.int64(4), end_of_turn="?>")
     assert make_task(task) is task
@@ -94,13 +94,13 @@ def test_what_is_right_is_a_task():
     make_task(mine(end_of_turn=""))                                       # each character is a turn
 
 
-# Turned red by: a class that is taken for a task.
+# Catches: a class that is taken for a task.
 def test_a_class_is_no_task():
     with pytest.raises(UserError, match=r"a task must be an object, not the class Mine; write Mine\(\)"):
         llm.grpo(Mine)
 
 
-# Turned red by: other problems than were asked for, which fail as attributes, as shapes or not at all.
+# Catches: other problems than were asked for, which fail as attributes, as shapes or not at all.
 @pytest.mark.parametrize(("given", "words"), [
     (["a>", "b>"], r"`problems` of the task mine must return objects such as llm.tasks.Problem.*, but returned 'a>'"),
     ([Problem(5)] * 2, r"where prompt is a text, but returned Problem\(prompt=5"),
@@ -113,7 +113,7 @@ def test_problems_are_checked(given, words):
     assert problems_of(Mine(), 2, np.random.default_rng(0), True) == [Problem("b>")] * 2
 
 
-# Turned red by: a call of a task's own problems, or of its teacher, that is not checked.
+# Catches: a call of a task's own problems, or of its teacher, that is not checked.
 @pytest.mark.parametrize(("changed", "words"), [
     ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of 8"),
     ({"demonstration": lambda problem, rng: None}, "`demonstration` of the task mine must return a text"),
@@ -124,7 +124,7 @@ def test_a_training_says_so(changed, words, tmp_path):
                 tensorboard=False, log_dir=str(tmp_path))
 
 
-# Turned red by: an error of the user's own that loses its traceback, or that nobody says whose it is.
+# Catches: an error of the user's own that loses its traceback, or that nobody says whose it is.
 @pytest.mark.parametrize("method", ["problems", "demonstration"])
 def test_an_error_in_a_task_is_named(method, tmp_path):
     def fails(*args, **kwargs):
@@ -134,18 +134,18 @@ def test_an_error_in_a_task_is_named(method, tmp_path):
     assert caught.value.__notes__ == [f"`{method}` of the task mine raised this error"]
 
 
-# Turned red by: a number of numpy's that config.json cannot hold.
+# Catches: a number of numpy's that config.json cannot hold.
 def test_a_limit_of_numpys_is_a_number():
     assert type(LanguageConfig().response_tokens(mine(max_tokens=np.int64(4)))) is int
 
 
-# Turned red by: a teacher that is imitated although it writes no text.
+# Catches: a teacher that is imitated although it writes no text.
 def test_a_demonstration_is_a_text():
     with pytest.raises(UserError, match="`demonstration` of the task mine must return a text, but returned 5 for the"):
         demonstration_of(mine(demonstration=lambda *args: 5), Problem("a>"), None)
 
 
-# Turned red by: nothing in place of an episode; the same one for two responses, which would mix their turns; a text or
+# Catches: nothing in place of an episode; the same one for two responses, which would mix their turns; a text or
 # an array that counts as done.
 @pytest.mark.parametrize(("begin", "words"), [
     (lambda problem: None, "`open` of the task mine must return an episode, but returned None, which has no method"),
@@ -170,12 +170,12 @@ def observing(text):
     return episode
 
 
-# Turned red by: a bool of numpy's that is refused.
+# Catches: a bool of numpy's that is refused.
 def test_a_bool_of_numpys_is_one():
     assert drawn(mine(open=lambda problem: acting(np.True_))).rewards.tolist() == [0.0] * 40
 
 
-# Turned red by: a foreign character of the environment's that is laid at the teacher's door.
+# Catches: a foreign character of the environment's that is laid at the teacher's door.
 def test_the_environments_words_are_named_in_a_demonstration():
     start = fresh(LanguageConfig(layers=1, width=16, heads=2), Mine())
     with pytest.raises(UserError, match="`observe` of the task mine returned 'é', where 'é' is not in the alphabet"):

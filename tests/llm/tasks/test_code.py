@@ -48,7 +48,7 @@ def some(n, held_out=False):
     return Code().problems(n, np.random.default_rng(0), held_out)
 
 
-# Turned red by: a template whose text is not its function; a letter that the alphabet lacks; a longer answer.
+# Catches: a template whose text is not its function; a letter that the alphabet lacks; a longer answer.
 @pytest.mark.long
 def test_every_function_is_solved_by_its_text():
     task, seen = Code(), {}
@@ -61,7 +61,7 @@ def test_every_function_is_solved_by_its_text():
     assert task.rewards(problems, [p.answer for p in problems]) == [1.0] * 40
 
 
-# Turned red by: tests on the examples, or on 0 to 9, only; a reward for a part of the tests.
+# Catches: tests on the examples, or on 0 to 9, only; a reward for a part of the tests.
 @pytest.mark.long
 def test_what_fits_the_examples_only_is_worth_nothing():
     problem = Problem("f(1)=1,f(2)=2,f(4)=4,f(x)=", "min(x,5)", ("assert f(1) == 1", "assert f(6) == 5"))
@@ -74,7 +74,7 @@ def test_what_fits_the_examples_only_is_worth_nothing():
         assert len(table) == 10 and Code().reward(problem, f"{table}[x]") == 0
 
 
-# Turned red by: examples that do not tell one function from another: `x%9` where all that is shown is x.
+# Catches: examples that do not tell one function from another: `x%9` where all that is shown is x.
 def test_no_other_function_of_the_family_fits_the_examples():
     texts, shown, _ = code.members()
     values = dict(zip(texts, shown.tolist(), strict=True))                # [f(0), f(1), ..., f(9)]
@@ -83,14 +83,14 @@ def test_no_other_function_of_the_family_fits_the_examples():
         assert [t for t, f in values.items() if all(f[x] == y for x, y in examples.items())] == [problem.answer]
 
 
-# Turned red by: prompts drawn without `draw`; a generator of its own.
+# Catches: prompts drawn without `draw`; a generator of its own.
 def test_held_out_prompts_are_never_trained_on():
     train, held_out = ({p.prompt for p in some(1000, side)} for side in (False, True))
     assert len(train) > 900 and len(held_out) > 500 and not train & held_out
     assert some(5) == some(5)
 
 
-# Turned red by: parsing left to the sandbox; an exception of ast.parse that is not caught; running it here.
+# Catches: parsing left to the sandbox; an exception of ast.parse that is not caught; running it here.
 def test_what_is_no_expression_starts_no_process(jobs, recwarn):
     texts = ["", "x+", "return x", "x\nimport os", "y=3", "x)+(x", "\0", "\ud800", "-" * 9000 + "x", "9" * 9000,
              "x" + "[0]" * 9000]
@@ -99,7 +99,7 @@ def test_what_is_no_expression_starts_no_process(jobs, recwarn):
     assert not [x for x in recwarn.list if issubclass(x.category, SyntaxWarning)]        # of this text
 
 
-# Turned red by: a dictionary by response alone, or by problem alone; a reward in another place.
+# Catches: a dictionary by response alone, or by problem alone; a reward in another place.
 def test_the_same_is_judged_once(jobs):
     a, b = some(2)
     assert a.answer != b.answer
@@ -107,7 +107,7 @@ def test_the_same_is_judged_once(jobs):
     assert len(jobs) == 3
 
 
-# Turned red by: the first block, the text around it, a block in another language, one that the limit on tokens cut.
+# Catches: the first block, the text around it, a block in another language, one that the limit on tokens cut.
 @pytest.mark.parametrize(("response", "reward"), [
     (SQUARE["answer"], 1), ("f = lambda x: x", 0),
     ("So:\n```python\nf = lambda x: x\n```\nno,\n```python\nf = lambda x: x * x\n```\ndone", 1),
@@ -123,7 +123,7 @@ def test_problems_from_a_file(write, response, reward):
     assert time.perf_counter() - start < 5                                # `seconds` is passed on
 
 
-# Turned red by: the characters of a small model, or its 12 tokens, for real programs; a prompt on both sides.
+# Catches: the characters of a small model, or its 12 tokens, for real programs; a prompt on both sides.
 def test_a_file_is_for_models_with_a_tokenizer(write):
     task = make_task(f"code:file={write(*ROWS)},max_tokens=300")
     assert (task.name, task.alphabet, task.max_tokens, task.tool) == ("code", None, 300, None)
@@ -134,7 +134,7 @@ def test_a_file_is_for_models_with_a_tokenizer(write):
         task.demonstration(next(p for p in task.train if "adds" in p.prompt), None)
 
 
-# Turned red by: each of the checks in `read`, left out.
+# Catches: each of the checks in `read`, left out.
 @pytest.mark.parametrize(("line", "words"), [
     ("{'prompt'}", "line 2 is not JSON"), ({"tests": ["pass"]}, 'line 2 has no text as its "prompt"'),
     ({"prompt": "p"}, 'line 2 has no list of texts as its "tests"'), ({"prompt": "p", "tests": []}, "no list of texts"),
@@ -154,7 +154,7 @@ def test_a_test_may_define_what_another_one_calls(write):
                {"prompt": "q", "tests": ["class T:\n    assert f(3) == 9"]}))      # the body of a class is executed
 
 
-# Turned red by: a file that is opened at the first batch, or not checked.
+# Catches: a file that is opened at the first batch, or not checked.
 def test_bad_options():
     with pytest.raises(UserError, match="nowhere.jsonl cannot be read"):
         Code("nowhere.jsonl")

@@ -25,7 +25,7 @@ def nothing(prompt, response):
     return 0.0
 
 
-# Turned red by: a prompt that is the whole conversation; the assistant's last turn left in the prompt; extra keys of a
+# Catches: a prompt that is the whole conversation; the assistant's last turn left in the prompt; extra keys of a
 # turn given to the template.
 @pytest.mark.parametrize("key", ["prompt", "messages"])
 def test_a_conversation_is_a_prompt(key):
@@ -40,7 +40,7 @@ def test_a_conversation_is_a_prompt(key):
     assert as_text(found["2+2"]) == "system: Be brief.\nuser: 1+1\nassistant: 2\nuser: 2+2"
 
 
-# Turned red by: the reply that is compared with another field; a completion that is a list of one turn.
+# Catches: the reply that is compared with another field; a completion that is a list of one turn.
 def test_the_last_turn_of_the_assistant_is_the_answer():
     task = UserTask([{"messages": turns("a", "b")}, {"prompt": turns("c"), "completion": turns("d", first="assistant"),
                                                      "answer": "e"}])
@@ -49,7 +49,7 @@ def test_the_last_turn_of_the_assistant_is_the_answer():
     assert task.demonstration(found["c"], None) == "d" and task.reward(found["c"], "e") == 1
 
 
-# Turned red by: a reward that gets the whole conversation as its prompt, or not at all.
+# Catches: a reward that gets the whole conversation as its prompt, or not at all.
 def test_the_reward_gets_the_last_turn_and_the_conversation():
     def reward(prompt, response, messages):
         return float(prompt == "c" and messages == turns("a", "b", "c"))
@@ -57,7 +57,7 @@ def test_the_reward_gets_the_last_turn_and_the_conversation():
     assert [task.reward(p, "") for p in sorted(task.train + task.held_out, key=lambda p: p.prompt)] == [1, 0]
 
 
-# Turned red by: the same last turn taken for the same prompt; a conversation that is in both sets.
+# Catches: the same last turn taken for the same prompt; a conversation that is in both sets.
 def test_conversations_are_split_as_a_whole():
     rows = [{"prompt": turns(f"question {i}", "yes", "why?"), "copy": copy} for i in range(40) for copy in range(2)]
     task = UserTask(rows, nothing)
@@ -66,7 +66,7 @@ def test_conversations_are_split_as_a_whole():
     assert len(distinct(task.held_out)) == len(task.held_out) == 2 * len(held_out)
 
 
-# Turned red by: a mistake that a chat template meets during the training.
+# Catches: a mistake that a chat template meets during the training.
 @pytest.mark.parametrize(("given", "words"), [
     ([], r'"prompt" is not a list of turns such as \[{"role": "user"'), (["hi"], "the role None in turn 1, but only"),
     ([{"role": "tool", "content": "x"}], "the role 'tool' in turn 1"), ([{"role": "user"}], "no text as the content"),
@@ -81,13 +81,13 @@ def test_a_wrong_conversation_is_named_with_its_line(given, words, tmp_path):
         UserTask(tmp_path / "bad.jsonl", nothing)
 
 
-# Turned red by: a small model that fails at a conversation; here it reads the last turn, as elsewhere.
+# Catches: a small model that fails at a conversation; here it reads the last turn, as elsewhere.
 def test_a_character_model_reads_the_last_turn():
     task = UserTask([{"prompt": turns("ab", "c", "ba"), "answer": "c"}, {"prompt": "b", "answer": "c"}])
     assert task.alphabet == "abc" and longest_prompt(task, CharTokenizer("abc")) == 2
 
 
-# Turned red by: TRL's forms of a pair that are left out; a shared beginning that is lost; a reward without fields.
+# Catches: TRL's forms of a pair that are left out; a shared beginning that is lost; a reward without fields.
 def test_pairs_of_conversations():
     good, bad = turns("good", first="assistant"), turns("bad", first="assistant")
     asked = turns("a", "b", "c")
@@ -101,7 +101,7 @@ def test_pairs_of_conversations():
     assert sorted(task.reward(p, "bad") for p in task.train + task.held_out) == [1, 3]
 
 
-# Turned red by: conversations that differ earlier taken for a pair; a reason that names another field.
+# Catches: conversations that differ earlier taken for a pair; a reason that names another field.
 @pytest.mark.parametrize(("row", "fault"), [
     ({"chosen": turns("a", "b"), "rejected": turns("x", "c")}, '"prompt" is missing, and "chosen" and'),
     ({"chosen": [*turns("a"), *turns("b")], "rejected": [*turns("a"), *turns("c")]}, '"chosen" is not a'),
@@ -111,7 +111,7 @@ def test_wrong_pairs_of_conversations_are_left_out(row, fault):
     assert PairTask([*rest, row]).left_out[0].startswith(f"left out: 1 pair (pair 3), where {fault}")
 
 
-# Turned red by: one of two prompts that is silently ignored.
+# Catches: one of two prompts that is silently ignored.
 def test_a_row_has_one_prompt():
     rows = [{"prompt": str(i), "messages": [{"role": "user", "content": "x"}], "answer": "y"} for i in range(2)]
     with pytest.raises(UserError, match='prompt 1 has both "prompt" and "messages"; leave one of them out'):

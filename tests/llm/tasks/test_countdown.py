@@ -36,7 +36,7 @@ def solutions(numbers: tuple[int, ...]) -> dict[str, Fraction]:
     return found
 
 
-# Turned red by: float division, a missing operator, brackets that are not followed, a verifier that looks away from
+# Catches: float division, a missing operator, brackets that are not followed, a verifier that looks away from
 # the numbers used or from their number.
 @pytest.mark.parametrize("numbers", [(3, 5, 7), (1, 1, 4), (2, 4, 8)])
 def test_the_verifier_agrees_with_brute_force(numbers):
@@ -52,7 +52,7 @@ def test_the_verifier_agrees_with_brute_force(numbers):
         assert not any(TASK.reward(problem, text) for text in others)
 
 
-# Turned red by: no precedence, or one that is not Python's; rounding.
+# Catches: no precedence, or one that is not Python's; rounding.
 def test_values_are_exact():
     for text, worth in (("1+2*3", 7), ("8-3-2", 3), ("8/4/2", 1), ("(1/3)*3", 1), ("1/3+1/3+1/3", 1), ("0", 0),
                         ("((7))", 7), ("10*(20-1)", 190), ("9" * 50 + "-" + "9" * 49, Fraction(9 * 10**49))):
@@ -60,7 +60,7 @@ def test_values_are_exact():
     assert value("1/3") == Fraction(1, 3)
 
 
-# Turned red by: `eval`, a number of characters that is not limited, a list that forbids instead of one that allows, or
+# Catches: `eval`, a number of characters that is not limited, a list that forbids instead of one that allows, or
 # an exception of the parser's that gets out.
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_anything_else_is_worth_nothing_and_soon(text):
@@ -71,7 +71,7 @@ def test_anything_else_is_worth_nothing_and_soon(text):
     assert time.perf_counter() - start < 0.5
 
 
-# Turned red by: a target that is negative, broken or too large, or numbers out of range.
+# Catches: a target that is negative, broken or too large, or numbers out of range.
 @pytest.mark.parametrize("task", [Countdown(), Countdown(numbers=4, largest=25)], ids=["3 of 9", "4 of 25"])
 def test_problems_are_what_they_say(task):
     for problem in task.problems(200, np.random.default_rng(0)):
@@ -81,7 +81,7 @@ def test_problems_are_what_they_say(task):
         assert numbers[0] >= 1 and numbers[-1] <= task.largest
 
 
-# Turned red by: a smallest setting in which no prompt, or every one, is held out, so that `problems` never returns.
+# Catches: a smallest setting in which no prompt, or every one, is held out, so that `problems` never returns.
 @pytest.mark.parametrize("numbers", [2, 3])
 def test_the_smallest_settings_have_prompts_to_hold_out(numbers):
     rng = np.random.default_rng(0)

@@ -36,7 +36,7 @@ def test_the_truth_table_itself():
         assert valid(map(parse, premises), parse(goal)) == holds
 
 
-# Turned red by: modus ponens backwards, lines of a closed box that stay known, a box that proves its last line without
+# Catches: modus ponens backwards, lines of a closed box that stay known, a box that proves its last line without
 # its assumption, cases without one of the two implications, and every other rule that is not valid.
 @pytest.mark.parametrize("premises", [[], ["a>b"], ["a|b", "-a"], ["--a"], ["a&b"], ["a>b", "b>a", "a|b"]])
 def test_all_small_proofs_are_sound(premises):
@@ -57,7 +57,7 @@ def test_all_small_proofs_are_sound(premises):
         assert check(premises, formula, text).kind == ""
 
 
-# Turned red by: a rule that is not valid, wherever the small proofs above do not reach.
+# Catches: a rule that is not valid, wherever the small proofs above do not reach.
 def test_corrupted_proofs_are_rejected_or_still_valid():
     rng, accepted, refused = random.Random(0), 0, 0
     task = make_task("proofs:lines=8")
@@ -78,7 +78,7 @@ def test_corrupted_proofs_are_rejected_or_still_valid():
     assert accepted > 30 and refused > 1000
 
 
-# Turned red by: a rule that is missing.
+# Catches: a rule that is missing.
 @pytest.mark.parametrize(("premises", "goal", "proof"), [
     ("a", "a", "a"), ("a,b", "a&b", "a&b"), ("a&b", "b", "b"), ("a&b", "a", "a"), ("a", "a|b", "a|b"),
     ("b", "a|b", "a|b"), ("a|b,a>c,b>c", "c", "c"), ("a,a>b", "b", "b"), ("0", "a", "a"), ("--a", "a", "a"),
@@ -89,7 +89,7 @@ def test_every_rule(premises, goal, proof):
     assert check([parse(p) for p in premises.split(",") if p], parse(goal), proof).kind == ""
 
 
-# Turned red by: an error that names another line or another reason.
+# Catches: an error that names another line or another reason.
 @pytest.mark.parametrize(("proof", "line", "kind", "sound", "proved"), [
     ("c", 1, "N", "", None), ("[a,c]", 2, "N", "[a]", "a>a"), ("[a,b,c", 3, "O", "[a,b,c]", "a>c"),
     ("[a,b,c],a>b", 4, "G", "[a,b,c],a>b", "a>b"), ("[a,b],b", 3, "N", "[a,b]", "a>b"),
@@ -103,7 +103,7 @@ def test_errors_name_the_line_and_the_reason(proof, line, kind, sound, proved):
     assert found.proved == (parse(proved) if proved else None)
 
 
-# Turned red by: a loop or an exception on a long or a strange text; time that grows exponentially.
+# Catches: a loop or an exception on a long or a strange text; time that grows exponentially.
 def test_any_text_gets_a_verdict_quickly():
     texts = ["[a," * 250 + "a" + "]" * 249, "(" * 99 + "a", "-" * 400, "-" * 99 + "a", "a," * 499 + "a",
              "[a]," * 249 + "a", "x" * (LONGEST + 1), "\0", "é,∧", "]", "[", "[]", ",,", "a" + ">a" * 40,
@@ -117,7 +117,7 @@ def test_any_text_gets_a_verdict_quickly():
     assert time.process_time() - began < 5
 
 
-# Turned red by: brackets that are left out where they are needed, or a text that another formula also has.
+# Catches: brackets that are left out where they are needed, or a text that another formula also has.
 def test_formulas_and_their_texts():
     for text in ("a", "0", "-a", "--a", "a>b", "-(a&b)", "(a>b)>c", "a>(b|-c)", "-a&-(0|h)"):
         assert text_of(parse(text)) == text

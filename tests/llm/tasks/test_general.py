@@ -11,7 +11,7 @@ from spinup.errors import UserError
 TASK = General()
 
 
-# Turned red by: an answer inside another word or number; an alternative that counts without its border.
+# Catches: an answer inside another word or number; an alternative that counts without its border.
 @pytest.mark.parametrize(("question", "response", "earned"), [
     ("What is the capital of France?", "The capital of France is PARIS.", 1.0),
     ("What is the capital of France?", "Parisian", 0.0), ("What is the capital of France?", "", 0.0),
@@ -30,7 +30,7 @@ def test_answers_are_whole_words(question, response, earned):
     assert TASK.reward(Problem(question), response) == earned
 
 
-# Turned red by: a question that contains its own answer; a question that a method could train on.
+# Catches: a question that contains its own answer; a question that a method could train on.
 def test_all_questions_are_held_out():
     rng = np.random.default_rng(0)
     assert {p.prompt for p in TASK.problems(40, rng, True)} == {*QUESTIONS} and len(QUESTIONS) == 40

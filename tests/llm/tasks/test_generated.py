@@ -11,7 +11,7 @@ TASKS = ["copy", "reverse", "sort", "copy:length=2,symbols=10", "sort:length=9,s
 each_task = pytest.mark.parametrize("text", TASKS)
 
 
-# Turned red by: `draw` without its condition, or a task that does not hand `held_out` on.
+# Catches: `draw` without its condition, or a task that does not hand `held_out` on.
 @each_task
 def test_no_prompt_is_on_both_sides(text):
     task, rng = make_task(text), np.random.default_rng(0)
@@ -20,7 +20,7 @@ def test_no_prompt_is_on_both_sides(text):
     assert train and held_out and not train & held_out
 
 
-# Turned red by: a problem drawn from a generator other than the one given, or from a set, whose order changes.
+# Catches: a problem drawn from a generator other than the one given, or from a set, whose order changes.
 @each_task
 def test_the_same_seed_gives_the_same_problems(text):
     task = make_task(text)
@@ -28,7 +28,7 @@ def test_the_same_seed_gives_the_same_problems(text):
     assert first == again != other
 
 
-# Turned red by: a demonstration made from other numbers than the prompt's, a verifier that wants anything else, an
+# Catches: a demonstration made from other numbers than the prompt's, a verifier that wants anything else, an
 # answer that does not solve its problem, a character missing from the alphabet, max_tokens without the end token.
 @each_task
 def test_a_perfect_teacher_is_always_right_within_alphabet_and_length(text):
@@ -41,7 +41,7 @@ def test_a_perfect_teacher_is_always_right_within_alphabet_and_length(text):
     assert len(set(task.alphabet)) == len(task.alphabet)
 
 
-# Turned red by: a verifier that looks at a prefix, at a part of the answer, or only at its length.
+# Catches: a verifier that looks at a prefix, at a part of the answer, or only at its length.
 @each_task
 def test_nearly_right_is_wrong(text):
     task, rng = make_task(text), np.random.default_rng(2)
@@ -51,7 +51,7 @@ def test_nearly_right_is_wrong(text):
             assert task.reward(problem, response) == 0.0
 
 
-# Turned red by: a tool that answers in a task that has none.
+# Catches: a tool that answers in a task that has none.
 @pytest.mark.parametrize("text", [text for text in TASKS if "calculator" not in text])
 def test_all_is_the_policys_where_there_is_no_tool(text):
     task = make_task(text)

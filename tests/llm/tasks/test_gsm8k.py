@@ -22,7 +22,7 @@ def write(path: Path, objects: list) -> Path:
     return path
 
 
-# Turned red by: the first number instead of the last, the last behind a #### instead of the first, a comma,
+# Catches: the first number instead of the last, the last behind a #### instead of the first, a comma,
 # dollar or full stop that counts, a comparison of floats; a part of a fraction or of another number.
 @pytest.mark.parametrize(("text", "number"), [
     ("#### 1,200", "1200"), ("5 then 7", "7"), ("7 #### 12 pens", "12"), ("#### $1,200.00.", "1200"), ("#### -3", "-3"),
@@ -38,7 +38,7 @@ def test_the_answer_is_read_exactly(text, number):
     assert answer_in(text) == (None if number is None else Decimal(number))
 
 
-# Turned red by: a comparison of floats, which takes both for the same number, or a tolerance.
+# Catches: a comparison of floats, which takes both for the same number, or a tolerance.
 def test_a_near_number_is_wrong(tmp_path):
     task = GSM8K(str(write(tmp_path / "a.jsonl", rows(range(30)))))
     for answer, wrong in (("9007199254740993", "9007199254740992"), ("0.1", "0.10000000000000001"), ("72", "73")):
@@ -47,7 +47,7 @@ def test_a_near_number_is_wrong(tmp_path):
     assert task.reward(Problem("", "72"), "I do not know") == 0.0
 
 
-# Turned red by: a pattern that goes back over what it has read.
+# Catches: a pattern that goes back over what it has read.
 def test_hostile_responses_are_quick(tmp_path):
     start = time.perf_counter()
     for text in ("9" * 10**6, "," * 10**6, "1," * 500_000, "1." * 500_000, "-" * 10**6, "#" * 10**6, "$" * 10**6):
@@ -55,7 +55,7 @@ def test_hostile_responses_are_quick(tmp_path):
     assert time.perf_counter() - start < 3
 
 
-# Turned red by: a solution that is not the file's, a reference number read wrongly, questions on both sides, a random
+# Catches: a solution that is not the file's, a reference number read wrongly, questions on both sides, a random
 # order in which some come twice before others come once.
 def test_one_file_is_split_by_its_prompts(tmp_path):
     path, rng = write(tmp_path / "all.jsonl", rows(range(1000, 1100))), np.random.default_rng(0)
@@ -70,7 +70,7 @@ def test_one_file_is_split_by_its_prompts(tmp_path):
     assert task.problems(5, np.random.default_rng(1)) == task.problems(5, np.random.default_rng(1))
 
 
-# Turned red by: a folder read as one file, or the two files exchanged.
+# Catches: a folder read as one file, or the two files exchanged.
 def test_a_folder_has_its_own_split(tmp_path):
     write(tmp_path / "train.jsonl", rows(range(20)))
     write(tmp_path / "test.jsonl", rows(range(20, 25)))
@@ -80,7 +80,7 @@ def test_a_folder_has_its_own_split(tmp_path):
     assert {int(p.answer) for p in task.problems(100, np.random.default_rng(0))} == set(range(1, 21))
 
 
-# Turned red by: a question that is trained on and tested on.
+# Catches: a question that is trained on and tested on.
 def test_a_question_in_both_files_is_refused(tmp_path):
     write(tmp_path / "train.jsonl", rows(range(20)))
     write(tmp_path / "test.jsonl", rows(range(19, 25)))
@@ -91,7 +91,7 @@ def test_a_question_in_both_files_is_refused(tmp_path):
         GSM8K(str(tmp_path))
 
 
-# Turned red by: a file of another form that is taken, or refused without its line.
+# Catches: a file of another form that is taken, or refused without its line.
 @pytest.mark.parametrize(("row", "words"), [
     ({"question": "How many?"}, 'line 3 must have texts as "question" and "answer"'),
     ({"question": "How many?", "answer": 5}, 'line 3 must have texts as "question" and "answer"'),
@@ -102,7 +102,7 @@ def test_a_file_of_another_form_is_refused(tmp_path, row, words):
         GSM8K(str(write(tmp_path / "a.jsonl", [*rows(range(2)), row])))
 
 
-# Turned red by: a missing file met with a traceback, or no word of how to name one.
+# Catches: a missing file met with a traceback, or no word of how to name one.
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="write gsm8k:file=PATH"):
         GSM8K()

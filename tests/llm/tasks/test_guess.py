@@ -9,7 +9,7 @@ from spinup.errors import UserError
 HIDDEN = Problem("?", data=2 * 36)                                        # with 10 numbers, 6 is hidden
 
 
-# Turned red by: + and - exchanged; a game that goes on after the right number or after the last guess; a reward for
+# Catches: + and - exchanged; a game that goes on after the right number or after the last guess; a reward for
 # fewer guesses.
 def test_a_game():
     task = make_task("guess:numbers=10,guesses=3")
@@ -21,7 +21,7 @@ def test_a_game():
             task.reward(HIDDEN, text)
 
 
-# Turned red by: a character that is compared as if it were a digit, and the game goes on.
+# Catches: a character that is compared as if it were a digit, and the game goes on.
 @pytest.mark.parametrize("turn", ["+", "-", "?"])
 def test_a_turn_that_is_no_digit_ends_the_game(turn):
     task = make_task("guess:numbers=10")
@@ -30,7 +30,7 @@ def test_a_turn_that_is_no_digit_ends_the_game(turn):
         task.reward(HIDDEN, turn + "-6")
 
 
-# Turned red by: a hidden number that is out of range, or never one of them; a game that is on both sides.
+# Catches: a hidden number that is out of range, or never one of them; a game that is on both sides.
 def test_games():
     task, rng = make_task("guess:numbers=8"), np.random.default_rng(0)
     train, held_out = task.problems(2000, rng), task.problems(300, rng, held_out=True)
@@ -40,7 +40,7 @@ def test_games():
     assert not {p.data for p in train} & {p.data for p in held_out}
 
 
-# Turned red by: a teacher that uses the answers, or leaves the range; text beyond the limit or the alphabet.
+# Catches: a teacher that uses the answers, or leaves the range; text beyond the limit or the alphabet.
 def test_the_teacher_guesses_at_random():
     task, rng = make_task("guess:numbers=10"), np.random.default_rng(1)
     problems = task.problems(3000, rng)

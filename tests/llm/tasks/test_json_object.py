@@ -9,7 +9,7 @@ TASK = Json()
 ANNA = Problem("", data={"name": "Anna", "age": 31, "city": "Paris"})
 
 
-# Turned red by: text around the object, a number as a text, a key that is missing, twice or too much; a value that
+# Catches: text around the object, a number as a text, a key that is missing, twice or too much; a value that
 # counts for another key; True, which equals 1, taken for a number.
 @pytest.mark.parametrize(("response", "twelfths"), [
     ('{"name": "Anna", "age": 31, "city": "Paris"}', 12), ('\n{"city":"Paris",\n"age":31,"name":"Anna"} ', 12),

@@ -8,7 +8,7 @@ from llm.tasks.task import Problem
 TASK = Letters()
 
 
-# Turned red by: the last number instead of the first; a number inside a word; a number in words that is not read.
+# Catches: the last number instead of the first; a number inside a word; a number in words that is not read.
 @pytest.mark.parametrize(("response", "number"), [
     ('The letter "r" occurs three times in "strawberry".', "3"), ("Twice.", "2"), ("1, not 3", "1"), ("ONE", "1"),
     ("once or twice", "1"), ("zero", "0"), ("0", "0"), ("10", "10"), ("someone", None), ("often", None), ("²", None),
@@ -18,7 +18,7 @@ def test_the_first_number_counts(response, number):
         assert TASK.reward(Problem("", answer), response) == float(answer == number)
 
 
-# Turned red by: a wrong answer; a letter that never occurs twice, or that does not occur; a share of ones that a
+# Catches: a wrong answer; a letter that never occurs twice, or that does not occur; a share of ones that a
 # policy without a look at the word could use.
 def test_answers_agree_with_a_count_by_hand():
     rng = np.random.default_rng(0)

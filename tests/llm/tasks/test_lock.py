@@ -30,7 +30,7 @@ def responses(text, samples=400, seed=0):
                                samples=samples // 2, max_tokens=task.max_tokens, generator=generator)
 
 
-# Turned red by: a response that continues after a wrong symbol, or stops at a right one; an end token of the episode in
+# Catches: a response that continues after a wrong symbol, or stops at a right one; an end token of the episode in
 # the mask; a reward for a part of the code, or for the end token.
 @pytest.mark.parametrize("text", ["lock:length=3,symbols=2,code=4", "chain:length=3", "chain:length=4,permuted=yes"])
 def test_the_first_wrong_symbol_ends_the_response(text):
@@ -48,7 +48,7 @@ def test_the_first_wrong_symbol_ends_the_response(text):
     assert seen == {0.0, wrong, 1.0}
 
 
-# Turned red by: a norm that is not set, with which tokens differ by half a nat; a teacher before the method.
+# Catches: a norm that is not set, with which tokens differ by half a nat; a teacher before the method.
 def test_the_initial_policy_is_uniform():
     task = make_task("lock")
     start = fresh(config(), task)
@@ -58,7 +58,7 @@ def test_the_initial_policy_is_uniform():
     assert float((fresh(config(), make_task("copy")).model(ids % 11).softmax(-1) - 1 / 12).abs().max()) > 0.02
 
 
-# Turned red by: codes that depend on the seed of a run; a chain that is not RRR; a swap that is the same everywhere.
+# Catches: codes that depend on the seed of a run; a chain that is not RRR; a swap that is the same everywhere.
 def test_codes():
     assert make_task("lock:code=3").secret == make_task("lock:code=3").secret != make_task("lock:code=4").secret
     assert make_task("chain:length=5").secret == "RRRRR"
@@ -66,7 +66,7 @@ def test_codes():
     assert make_task("lock").max_tokens == 6 and make_task("chain").max_tokens == 20
 
 
-# Turned red by: a mask without a right symbol, or with the end of the episode; a demonstration that earns less than 1.
+# Catches: a mask without a right symbol, or with the end of the episode; a demonstration that earns less than 1.
 def test_the_code_can_be_imitated():
     task = make_task("lock:length=4,symbols=3")
     start, problem = fresh(config(), task), task.problems(1, np.random.default_rng(0))[0]

@@ -30,7 +30,7 @@ from spinup.errors import UserError
 PROMPTS = ["one", "two", "three"]
 
 
-# Turned red by: a class that is not found; one that stands under another name than its own.
+# Catches: a class that is not found; one that stands under another name than its own.
 def test_every_name_is_its_classes():
     assert {"copy", "reverse", "sort", "taste", "addition", "calculator", "code", "gsm8k"} <= {*task_names()}
     for name, path in task_names().items():
@@ -39,7 +39,7 @@ def test_every_name_is_its_classes():
         assert getattr(importlib.import_module(module), cls).name == name
 
 
-# Turned red by: a second list of tasks, which a new file would have to be added to.
+# Catches: a second list of tasks, which a new file would have to be added to.
 def test_a_new_file_is_a_new_task(tmp_path, monkeypatch):
     folder = tmp_path / "tasks"
     folder.mkdir()
@@ -48,7 +48,7 @@ def test_a_new_file_is_a_new_task(tmp_path, monkeypatch):
     assert task_names.__wrapped__() == {"shout": "llm.tasks.shout.Shout"}
 
 
-# Turned red by: a task, torch or numpy imported to list the tasks or the pictures.
+# Catches: a task, torch or numpy imported to list the tasks or the pictures.
 def test_the_names_are_listed_without_torch():
     code = ("import sys; from llm.tasks.names import task_names; from llm.bench.pictures.names import picture_names;"
             "print(len(task_names()) > 8, len(picture_names()) > 3, {'torch', 'numpy'} & {*sys.modules})")
@@ -97,7 +97,7 @@ def own_tasks(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-# Turned red by: a class of a module that is taken for a name or a file; options that stay texts, of a dataclass, of
+# Catches: a class of a module that is taken for a name or a file; options that stay texts, of a dataclass, of
 # annotations, of defaults; a path with a drive or a JSONL file among the options taken apart.
 def test_a_task_of_ones_own(own_tasks):
     for place in ("my_package.tasks", "my_tasks", str(own_tasks)):
@@ -112,7 +112,7 @@ def test_a_task_of_ones_own(own_tasks):
     assert is_file("C:\\mine.jsonl") and is_file("my.data/mine.jsonl") and not is_file("gsm8k:file=x.jsonl")
 
 
-# Turned red by: a traceback, or a sentence that does not say what to type.
+# Catches: a traceback, or a sentence that does not say what to type.
 @pytest.mark.parametrize(("text", "words"), [
     ("my_package.task:Shout", "--task my_package.task:Shout: there is no module 'my_package.task'; install"),
     ("no_package.tasks:Shout", "there is no module 'no_package'; install its package, or give its file"),
@@ -129,7 +129,7 @@ def test_mistakes_in_a_task_of_ones_own_are_named(text, words, own_tasks):
         make_task(text)
 
 
-# Turned red by: a start that was made for another version of the code.
+# Catches: a start that was made for another version of the code.
 def test_a_start_knows_the_code_of_a_task_of_ones_own(own_tasks):
     def found():
         sys.modules.pop("my_tasks", None)
@@ -142,7 +142,7 @@ def test_a_start_knows_the_code_of_a_task_of_ones_own(own_tasks):
     assert found() != before
 
 
-# Turned red by: options that are not read, or stay texts.
+# Catches: options that are not read, or stay texts.
 def test_options_are_read():
     assert make_task("reverse") == Reverse(6, 10) and make_task("reverse:") == Reverse(6, 10)
     assert make_task("reverse:length=8,symbols=12") == Reverse(8, 12)
@@ -151,7 +151,7 @@ def test_options_are_read():
     assert type(make_task("sort:symbols=12")) is not Copy
 
 
-# Turned red by: a prompt file taken for a task, a task for a prompt file, or a task that is made anew.
+# Catches: a prompt file taken for a task, a task for a prompt file, or a task that is made anew.
 def test_files_lists_and_tasks(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps({"prompt": p, "answer": p}) + "\n" for p in PROMPTS))
@@ -167,7 +167,7 @@ def test_files_lists_and_tasks(tmp_path):
         make_task("C:\\mine.jsonl")
 
 
-# Turned red by: a verifier that stays although the user gave another, or other parts of a task that get lost with it.
+# Catches: a verifier that stays although the user gave another, or other parts of a task that get lost with it.
 def test_a_reward_replaces_the_verifier(tmp_path):
     (tmp_path / "mine.py").write_text("def score(prompt, response):\n    return len(prompt) + len(response) / 10\n")
     plain = Calculator()
@@ -182,7 +182,7 @@ def test_a_reward_replaces_the_verifier(tmp_path):
         make_task("copy", lambda p, r: 1 / 0).reward(Problem("a"), "b")
 
 
-# Turned red by: a misspelling without the nearest name, or a value that is found wrong only when it is used.
+# Catches: a misspelling without the nearest name, or a value that is found wrong only when it is used.
 @pytest.mark.parametrize(("text", "words"), [
     ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "A task is addition, .*JSONL.*:Class"),
     ("reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
@@ -196,7 +196,7 @@ def test_mistakes_are_named(text, words):
         make_task(text)
 
 
-# Turned red by: an object without a verifier that is found out an hour later.
+# Catches: an object without a verifier that is found out an hour later.
 def test_what_is_no_task_is_refused():
     class Half:
         name, alphabet, max_tokens, tool = "half", None, 5, None
@@ -211,7 +211,7 @@ def test_what_is_no_task_is_refused():
         make_task("copy", 5)
 
 
-# Turned red by: a number that is taken for the mark of what is missing.
+# Catches: a number that is taken for the mark of what is missing.
 def test_a_response_of_one_token_is_enough():
     class One(Task):
         name, alphabet, max_tokens = "one", "ab", 1
@@ -230,7 +230,7 @@ def test_a_response_of_one_token_is_enough():
 PAIRS = [{"prompt": f"{p}>", "chosen": p, "rejected": p[::-1]} for p in PROMPTS]
 
 
-# Turned red by: pairs taken for prompts without an answer, or prompts for pairs without a text; a file that is looked
+# Catches: pairs taken for prompts without an answer, or prompts for pairs without a text; a file that is looked
 # at below its first line.
 @pytest.mark.parametrize(("rows", "kind"), [
     (PAIRS, PairTask), ([{"prompt": "a", "rejected": "b"}, *PAIRS], PairTask), ([{"chosen": "b"}, *PAIRS], PairTask),
@@ -250,7 +250,7 @@ def reward_model_of(alphabet: str) -> RewardModel:
     return RewardModel(ScalarModel(Transformer(Shape(tokenizer.vocab_size, 64, 1, 16, 2, 2, 8, 32)), 0.2), tokenizer)
 
 
-# Turned red by: a measure, or pairs, or what was left out of them, that gets lost with a reward of the user's; a column
+# Catches: a measure, or pairs, or what was left out of them, that gets lost with a reward of the user's; a column
 # that only one method has as the measure of all.
 def test_what_a_task_also_has_stays_with_another_reward():
     rows = [*PAIRS, {"prompt": "four>"}]
@@ -267,7 +267,7 @@ def test_what_a_task_also_has_stays_with_another_reward():
     assert (copied.measure, copied.pairs, copied.gold, copied.judge) == ("held_out_accuracy", None, None, None)
 
 
-# Turned red by: a response that is judged as if it answered another prompt; the verifier's word lost, by which one sees
+# Catches: a response that is judged as if it answered another prompt; the verifier's word lost, by which one sees
 # what a learned reward is worth; exact agreement with one answer of many, or the model's own word, taken for that.
 def test_a_reward_model_judges():
     plain = make_task("copy")
@@ -287,7 +287,7 @@ def test_a_reward_model_judges():
         assert task.rewards([Problem("one")], ["two"]) == [task.judge("one", "two")]
 
 
-# What people do with a reward model. Turned red by: its folder taken for file.py:function, or asked for answers.
+# What people do with a reward model. Catches: its folder taken for file.py:function, or asked for answers.
 def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_path, beginner):
     pairs = [{"prompt": p, "chosen": "a", "rejected": "b"} for p in ("ab>", "ba>", "aa>")]
     folder = llm.reward_model(pairs, model=beginner, total_steps=1, held_out=4, calibration=8, log_dir=str(tmp_path),
@@ -301,14 +301,14 @@ def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_pat
         make_task(["ab>", "ba>"], beginner)
 
 
-# Turned red by: a task that is made, and its file opened, to ask it for a tool that it has not.
+# Catches: a task that is made, and its file opened, to ask it for a tool that it has not.
 def test_a_tool_is_found_without_a_tasks_file():
     assert speaking_task("calculator:digits=1").tool("[1*2+3]") == "=5;"
     for task in "reverse", "gsm8k:file=gone.jsonl", "code:file=gone.jsonl", "prompts.jsonl", {"callable": "mine"}:
         assert getattr(speaking_task(task), "tool", None) is None
 
 
-# Turned red by: a list of a task's attributes that another judge copies and that forgets one, here the prompts; then
+# Catches: a list of a task's attributes that another judge copies and that forgets one, here the prompts; then
 # eight of them are measured and not all.
 def test_the_longest_prompt_is_found_with_another_judge_too():
     prompts = [*(f"{i:02}>" for i in range(200)), "0" * 40 + ">"]
@@ -336,7 +336,7 @@ class Plain:
         return 2 * (response == problem.prompt)
 
 
-# Turned red by: a class that must be derived from ours; a default that it lacks; an attribute of the class in place of
+# Catches: a class that must be derived from ours; a default that it lacks; an attribute of the class in place of
 # the object's.
 def test_an_object_of_the_right_form_is_a_task():
     mine = Plain()
@@ -349,7 +349,7 @@ def test_an_object_of_the_right_form_is_a_task():
     assert judged.rewards([Problem("abc")], ["a"]) == [3.0] and judged.demonstration(Problem("a"), None) == "a"
 
 
-# Turned red by: `rewards` of a task, all at once, that stays where the user gave a reward.
+# Catches: `rewards` of a task, all at once, that stays where the user gave a reward.
 def test_a_reward_of_the_users_replaces_both_forms():
     class Many(Plain):
         def rewards(self, problems, responses):
@@ -358,7 +358,7 @@ def test_a_reward_of_the_users_replaces_both_forms():
     assert make_task(Many(), lambda prompt, response: 0.5).rewards([Problem("a")], ["a"]) == [0.5]
 
 
-# Turned red by: a traceback for a module of the user's that cannot be imported.
+# Catches: a traceback for a module of the user's that cannot be imported.
 @pytest.mark.parametrize("text", ["import not_there_at_all", "1 / 0", "raise SystemExit"])
 def test_a_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
     (tmp_path / "broken_task.py").write_text(text)
@@ -367,7 +367,7 @@ def test_a_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
         make_task("broken_task:Mine")
 
 
-# Turned red by: names with spaces, commas or wrappers whose files are passed over, or a file called like a task.
+# Catches: names with spaces, commas or wrappers whose files are passed over, or a file called like a task.
 @pytest.mark.parametrize(("task", "reward", "files"), [
     ("mine.jsonl", "", 1), ("length,coef=0.5:mine.jsonl", "exact", 1), ("reverse", "my dir/r.py:f", 1),
     ("mine.jsonl+2*other.jsonl", "exact,2*r.py:f", 3), ("vote:mine.jsonl", "r.py:f,my dir/r.py:f", 3),

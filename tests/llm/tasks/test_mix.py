@@ -12,7 +12,7 @@ from llm.warmup import identity
 from spinup.errors import UserError
 
 
-# Turned red by: weights as they are typed, without their sum; a task whose problems come only now and then.
+# Catches: weights as they are typed, without their sum; a task whose problems come only now and then.
 @pytest.mark.parametrize(("text", "share"), [("reverse+sort:length=4", 0.5), ("0.7*reverse+0.3*sort:length=4", 0.7),
                                              ("3*reverse + sort:length=4", 0.75)])
 def test_the_shares_are_the_weights(text, share):
@@ -23,7 +23,7 @@ def test_the_shares_are_the_weights(text, share):
     assert sum(len(task.problems(1, rng)[0].prompt) == 7 for _ in range(400)) == pytest.approx(400 * share, abs=40)
 
 
-# Turned red by: the reward of the first task for all; a demonstration of another problem; held-out prompts in training.
+# Catches: the reward of the first task for all; a demonstration of another problem; held-out prompts in training.
 def test_each_problem_belongs_to_its_own_task():
     task, rng = make_task("mix:reverse+sort:length=4"), np.random.default_rng(0)
     problems = task.problems(50, rng)
@@ -39,7 +39,7 @@ def test_each_problem_belongs_to_its_own_task():
     assert (mixed.measure, mixed.name) == ("held_out_reward", "mix_reverse_taste")
 
 
-# Turned red by: a reward that the tasks of a mixture do not get; a long prompt of a file that is not looked at.
+# Catches: a reward that the tasks of a mixture do not get; a long prompt of a file that is not looked at.
 def test_a_mixture_of_files_has_a_reward(tmp_path):
     for name in "ab":
         rows = [{"prompt": f"{name}{i}" + "!" * 200 * (i == 7), "max_words": 3} for i in range(30)]
@@ -56,7 +56,7 @@ def test_a_mixture_of_files_has_a_reward(tmp_path):
     assert identity(LanguageConfig(task=text), task) != before
 
 
-# Turned red by: parts of a reward that a mixture loses.
+# Catches: parts of a reward that a mixture loses.
 def test_the_parts_of_a_reward_are_kept():
     task = make_task("mix:addition+addition:digits=2", lambda prompt, response: {"a": 0.5, "b": float(len(response))})
     found = task.rewards(task.problems(4, np.random.default_rng(0)), ["", "1", "22", "333"])
@@ -76,7 +76,7 @@ def test_what_is_no_mixture(text, words):
     assert words in str(caught.value)
 
 
-# Turned red by: problems sorted by task; answers of the wrong task of a mixture.
+# Catches: problems sorted by task; answers of the wrong task of a mixture.
 def test_any_part_of_a_batch_has_all_tasks_and_votes_compare_answers():
     task = make_task("vote:mix:scratchpad+steps")
     problems = task.problems(64, np.random.default_rng(0))

@@ -59,7 +59,7 @@ def check_refused(done, words):
     assert done.code == 2 and words in done.err and done.err.startswith("spinup: ") and done.err.count("\n") == 1
 
 
-# Turned red by: chosen and rejected exchanged; a teacher that shows something else; characters of one field alone;
+# Catches: chosen and rejected exchanged; a teacher that shows something else; characters of one field alone;
 # max_tokens without the end token; a line's number that counts only the lines with something on them.
 def test_a_file_is_read(write):
     rows = [pair(chosen="as\u2028it", demonstration="x", completion="y"), pair(prompt="two>", rejected="worse")]
@@ -76,7 +76,7 @@ def test_a_file_is_read(write):
     assert PairTask([pair(), pair(prompt="two>", rejected="b" * 999)]).max_tokens == 256
 
 
-# Turned red by: a list read as a file; places counted from 0.
+# Catches: a list read as a file; places counted from 0.
 def test_a_list_is_read():
     task = PairTask([pair(), pair(prompt="two>"), pair(prompt=None), "three>"])
     assert sorted(where for side in (False, True) for where, *_ in task.pairs(side)) == ["pair 1", "pair 2"]
@@ -84,7 +84,7 @@ def test_a_list_is_read():
     assert task.left_out == ['left out: 2 pairs (pair 3, pair 4), where "prompt" is missing']
 
 
-# Turned red by: a pair whose prompt is tested on and learned from; one on neither side; pairs of other prompts than the
+# Catches: a pair whose prompt is tested on and learned from; one on neither side; pairs of other prompts than the
 # problems have.
 def test_no_prompt_is_learned_from_and_tested_on():
     task = PairTask(PAIRS)
@@ -100,7 +100,7 @@ def test_no_prompt_is_learned_from_and_tested_on():
             assert problem.answer == chosen
 
 
-# Turned red by: white space that must be as it is in the file; a part that is taken for the whole; a reward that is
+# Catches: white space that must be as it is in the file; a part that is taken for the whole; a reward that is
 # given and not asked.
 def test_what_a_response_is_worth():
     problem = Problem("one>", "good ")
@@ -123,7 +123,7 @@ FAULTS = [
     ({"rejected": "good"}, "both responses are the same")]
 
 
-# Turned red by: a fault that ends the run, or goes unseen; a list of messages taken for its text.
+# Catches: a fault that ends the run, or goes unseen; a list of messages taken for its text.
 @pytest.mark.parametrize(("changes", "fault"), FAULTS, ids=[f"{i}" for i in range(len(FAULTS))])
 def test_each_fault_is_named(changes, fault):
     task = PairTask([pair(), pair(**changes), pair(prompt="two>")])
@@ -131,14 +131,14 @@ def test_each_fault_is_named(changes, fault):
     assert len(task.pairs() + task.pairs(True)) == 2
 
 
-# JSON may hold half of a character, which no file of ours could. Turned red by: a UnicodeEncodeError in place of this.
+# JSON may hold half of a character, which no file of ours could. Catches: a UnicodeEncodeError in place of this.
 @pytest.mark.parametrize("name", ["prompt", "chosen", "rejected"])
 def test_half_a_character_is_left_out(name, write):
     path = write(json.dumps(pair(**{name: "\ud83d"})) + "\n" + jsonl([pair(), pair(prompt="two>")]))
     assert PairTask(path).left_out == [f'left out: 1 pair (line 1), where "{name}" contains an unpaired surrogate']
 
 
-# Turned red by: a sentence for each pair; null taken for a text; one place too many or too few.
+# Catches: a sentence for each pair; null taken for a text; one place too many or too few.
 def test_left_out_pairs_are_counted_and_the_first_named():
     rows = [pair(prompt=f"{i}>", **({"rejected": None} if i % 2 else {"chosen": "bad"} if i == 4 else {}))
             for i in range(1, 14)]
@@ -149,7 +149,7 @@ def test_left_out_pairs_are_counted_and_the_first_named():
     assert left_out(list("abcde"), "so") == "left out: 5 pairs (a, b, c, d, e), where so"
 
 
-# Turned red by: a mistake that is found later than this, without its place, or in many lines.
+# Catches: a mistake that is found later than this, without its place, or in many lines.
 @pytest.mark.parametrize(("text", "words"), [
     ("", "holds no pair to learn from; write one such as "),
     (jsonl([pair(rejected=None)] * 7), 'holds no pair to learn from (left out: 7 pairs (line 1, line 2, line 3, line 4,'
@@ -166,7 +166,7 @@ def test_a_bad_file_is_refused(write, text, words):
     assert "such as" not in words or '{"prompt": "...", "chosen": "...", "rejected": "..."}' in str(caught.value)
 
 
-# Turned red by: a traceback for a file that cannot be read; a sentence that shows a file of prompts.
+# Catches: a traceback for a file that cannot be read; a sentence that shows a file of prompts.
 def test_an_unreadable_file_is_refused(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9", "chosen": "a", "rejected": "b"}')
     for name, words in (("no.jsonl", r"no such file.*chosen"), (".", "cannot be read"), ("latin.jsonl", "as UTF-8")):
@@ -178,7 +178,7 @@ def test_an_unreadable_file_is_refused(tmp_path):
         PairTask([])
 
 
-# Turned red by: a folder that is made before the file is read; an error that is no sentence.
+# Catches: a folder that is made before the file is read; an error that is no sentence.
 @pytest.mark.parametrize(("text", "words"), [
     ("", "at least two different prompts"), ("\n \n", "at least two different prompts"),
     (jsonl([{"chosen": "\n\nHuman: a", "rejected": "\n\nHuman: b"}] * 3), '"prompt" is missing); write one such as'),
@@ -214,7 +214,7 @@ CUT = [("line 1", Problem("a"), "one two three", "one two four"), ("line 2", Pro
        ("line 3", Problem("c"), "five", "six"), ("line 4", Problem("a"), "one two", "one two three")]
 
 
-# Turned red by: characters counted in place of tokens; a text taken for equal to one that goes on where it ends, as in
+# Catches: characters counted in place of tokens; a text taken for equal to one that goes on where it ends, as in
 # line 4; what is kept in another order than its prompts.
 def test_what_is_the_same_as_tokens_is_left_out(capsys):
     assert as_tokens(CUT, 4) == ([Problem("a"), Problem("c"), Problem("a")],
@@ -229,7 +229,7 @@ def test_what_is_the_same_as_tokens_is_left_out(capsys):
             as_tokens(CUT[:2], 2, held_out)
 
 
-# Turned red by: what the task left out said twice, or never; an error for a task that leaves nothing out.
+# Catches: what the task left out said twice, or never; an error for a task that leaves nothing out.
 def test_what_the_task_left_out_is_said_once(capsys):
     for held_out in (True, False):
         as_tokens(CUT, 9, held_out, left_out=["first", "second"])
@@ -239,7 +239,7 @@ def test_what_the_task_left_out_is_said_once(capsys):
     assert capsys.readouterr().out == ""
 
 
-# All of a large file, answered at every row, would be more than fits. Turned red by: no limit; the first ones alone, in
+# All of a large file, answered at every row, would be more than fits. Catches: no limit; the first ones alone, in
 # a file that is sorted; a limit on those that are learned from.
 def test_of_many_held_out_pairs_some_from_all_over_the_file_are_tested_on():
     many = [(f"line {i}", Problem(f"{i}"), "five", "six") for i in range(3 * HELD_OUT_PAIRS + 5)]
@@ -251,7 +251,7 @@ def test_of_many_held_out_pairs_some_from_all_over_the_file_are_tested_on():
 
 # From the command line.
 
-# Turned red by: chosen and rejected exchanged on their way; pairs drawn from the policy in place of those of the file.
+# Catches: chosen and rejected exchanged on their way; pairs drawn from the policy in place of those of the file.
 @pytest.mark.long("dpo", "kto")
 @pytest.mark.parametrize("method", ["reward_model", "dpo", "kto"])
 def test_what_is_preferred_is_learned(method, mine, cli, beginner, tmp_path):
@@ -262,7 +262,7 @@ def test_what_is_preferred_is_learned(method, mine, cli, beginner, tmp_path):
     assert "pair accuracy " + format(result["pair_accuracy"], ".3f") in done.out and "left out" not in done.out
 
 
-# Turned red by: a measure that the run of another method does not have, and that its result would be NaN by.
+# Catches: a measure that the run of another method does not have, and that its result would be NaN by.
 @pytest.mark.parametrize(("method", "measure"), [
     ("sft", "held_out_accuracy"), ("grpo", "held_out_accuracy"), ("online_dpo", "held_out_accuracy"),
     ("simpo", "pair_accuracy")])
@@ -275,7 +275,7 @@ def test_every_method_takes_the_file(method, measure, mine, beginner, tmp_path):
     assert read_json(result.directory / "result.json")[measure] == result.quality
 
 
-# Turned red by: what is left out said twice, in spite of --quiet, or not at all.
+# Catches: what is left out said twice, in spite of --quiet, or not at all.
 def test_the_command_line_says_what_is_left_out(write, cli, beginner):
     alike = [{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS]
     write([*(new if i % 2 else old for i, (old, new) in enumerate(zip(PAIRS, alike, strict=True), 1)),
@@ -292,7 +292,7 @@ def test_the_command_line_says_what_is_left_out(write, cli, beginner):
     assert cli(*words, "--max-tokens", 2, "--quiet").out == ""
 
 
-# Turned red by: a run that begins although it has nothing to compare.
+# Catches: a run that begins although it has nothing to compare.
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
 def test_pairs_that_begin_alike_are_refused_where_the_rest_is_cut(method, write, cli, tree, beginner):
     write([{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS])
@@ -302,7 +302,7 @@ def test_pairs_that_begin_alike_are_refused_where_the_rest_is_cut(method, write,
     assert tree() == before
 
 
-# Turned red by: a model without a character of the file.
+# Catches: a model without a character of the file.
 def test_a_model_of_other_characters_is_refused(write, cli, tree, beginner):
     write([*PAIRS, pair(prompt="abc>", chosen="xyz", rejected="abc")])
     before = tree()
@@ -310,7 +310,7 @@ def test_a_model_of_other_characters_is_refused(write, cli, tree, beginner):
     assert tree() == before
 
 
-# Without a model imitation of what was chosen comes first. Turned red by: a teacher that shows what was rejected; a
+# Without a model imitation of what was chosen comes first. Catches: a teacher that shows what was rejected; a
 # reward of its own for the judged file, and with it another start.
 def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
     small = [*WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--sft-accuracy", 0.1]
@@ -330,7 +330,7 @@ def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
     assert is_held_out(prompt) and prompt in {p["prompt"] for p in PAIRS} and len(shown) == 9
 
 
-# Turned red by: whole responses in `eval`, where training cuts them; pairs that are equal after the cut; ties that
+# Catches: whole responses in `eval`, where training cuts them; pairs that are equal after the cut; ties that
 # count as wrong there and half in the log.
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
 def test_eval_judges_what_the_log_judges(method, write, cli, beginner, monkeypatch, tmp_path):
@@ -352,7 +352,7 @@ def test_eval_judges_what_the_log_judges(method, write, cli, beginner, monkeypat
     assert json.loads(cli("eval", RUN, "--json").out)["pair_accuracy"] == 0.5
 
 
-# Turned red by: pairs in another order after the file is read again.
+# Catches: pairs in another order after the file is read again.
 @pytest.mark.long("dpo")
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
 def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, curve, beginner, monkeypatch, tmp_path):
@@ -369,7 +369,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, c
     assert 5 < rows < 15 and curve(tmp_path / RUN) == curve(tmp_path / "runs/whole/whole_s1")
 
 
-# Turned red by: a list taken for prompts.
+# Catches: a list taken for prompts.
 def test_from_python(beginner, tmp_path, capsys):
     result = llm.dpo(PAIRS, model=beginner, total_steps=40, lr=0.01, batch=32, log_dir=str(tmp_path), **SETTINGS)
     assert result.measure == "pair_accuracy" and result.quality > 0.9

@@ -20,7 +20,7 @@ def theorem(text, proof="", lemmas=()):
     return Problem(made.statement, proof, made)
 
 
-# Turned red by: a proof that the checker rejects, a line that the proof does not need, a trivial theorem, options that
+# Catches: a proof that the checker rejects, a line that the proof does not need, a trivial theorem, options that
 # do nothing.
 @pytest.mark.parametrize("options", ["", "lines=1", "lines=7,least=5", "atoms=3", "extra=0", "atoms=8", "turns=2"])
 def test_the_checker_accepts_every_proof_of_the_teacher(options):
@@ -40,7 +40,7 @@ def test_the_checker_accepts_every_proof_of_the_teacher(options):
     assert seen == {*range(task.least, task.lines + 1), *ATOMS[:task.atoms]}
 
 
-# Turned red by: a held-out theorem that occurs in training with other letters, or with its premises in another order.
+# Catches: a held-out theorem that occurs in training with other letters, or with its premises in another order.
 def test_held_out_theorems_are_new_in_any_letters():
     task = make_task("proofs:atoms=3,extra=0")
     learned = {p.prompt for p in task.problems(3000, np.random.default_rng(0))}
@@ -58,7 +58,7 @@ def test_the_reward_is_the_verdict_of_the_checker():
         assert task.reward(problem, proof) == reward
 
 
-# Turned red by: an error message in the mask, a second attempt after a right one, a third attempt, a message that names
+# Catches: an error message in the mask, a second attempt after a right one, a third attempt, a message that names
 # another line.
 def test_a_wrong_attempt_is_repaired():
     task, problem = make_task("proofs:turns=2"), theorem("a,a>b,b>c:c.", "b,c")
@@ -77,7 +77,7 @@ def test_a_wrong_attempt_is_repaired():
         make_task("proofs:lines=2,least=3")
 
 
-# Turned red by: a teacher that never errs before its proof, or always; an error in the mask.
+# Catches: a teacher that never errs before its proof, or always; an error in the mask.
 def test_half_of_the_demonstrations_begin_with_an_error():
     task, rng = make_task("proofs:turns=2,least=2"), np.random.default_rng(0)
     problems = task.problems(200, rng)
@@ -91,7 +91,7 @@ def test_half_of_the_demonstrations_begin_with_an_error():
         assert "?" not in start.tokenizer.decode(own) and start.tokenizer.decode(own).endswith(problems[row].answer)
 
 
-# Turned red by: a lemma that the right lines do not prove, a box that stays open, a lemma that is a premise, a line
+# Catches: a lemma that the right lines do not prove, a box that stays open, a lemma that is a premise, a line
 # after the wrong one; a whole proof without the proof of a lemma, or with a lemma after its use.
 def test_lemmas_of_a_wrong_proof_shorten_the_next_one():
     task, problem = make_task("proofs"), theorem("a,a>b,b>c,c>d,d>e:e.")

@@ -24,12 +24,12 @@ def worth(reward, response, **row):
     return made.reward(made.train[0], response)
 
 
-# Turned red by: white space that counts; a number that equals no text.
+# Catches: white space that counts; a number that equals no text.
 def test_exact():
     assert [worth("exact", r, answer=7) for r in ("7", " 7\n", "07", "")] == [1, 1, 0, 0]
 
 
-# Turned red by: texts compared in place of numbers; the first number taken; an answer without dollar signs not read.
+# Catches: texts compared in place of numbers; the first number taken; an answer without dollar signs not read.
 @pytest.mark.parametrize(("answer", "response", "right"), [
     ("42", "So the answer is 42.", 1), (42, r"We get \boxed{42}, not 43", 1), ("1/2", "0.5", 1),
     (r"\frac{1}{2}", r"it is $\frac{2}{4}$", 1), ("x^2+1", "$1+x^2$", 1), ("1,200", "$1{,}200$", 1),
@@ -41,12 +41,12 @@ def test_math(answer, response, right):
     assert worth("math", response, answer=answer) == right
 
 
-# Turned red by: the beginning of a long response read, and not its end, where the answer is.
+# Catches: the beginning of a long response read, and not its end, where the answer is.
 def test_of_a_long_response_the_end_is_read():
     assert worth("math", "x " * 15_000 + r"\boxed{42}", answer="42") == 1
 
 
-# Turned red by: a time limit that ends the run: the exception of math-verify is no `Exception`.
+# Catches: a time limit that ends the run: the exception of math-verify is no `Exception`.
 def test_an_expression_that_takes_too_long_has_no_number(monkeypatch):
     class Slow:
         is_number = True
@@ -58,7 +58,7 @@ def test_an_expression_that_takes_too_long_has_no_number(monkeypatch):
     assert rewards._number(Slow()) is None and time.perf_counter() - began < 4
 
 
-# Turned red by: references within a schema that are refused.
+# Catches: references within a schema that are refused.
 def test_a_schema_may_refer_to_its_own_parts():
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
     assert [worth("json", x, schema=schema) for x in ('{"a": 1}', '{"a": "b"}')] == [1, 0]
@@ -66,7 +66,7 @@ def test_a_schema_may_refer_to_its_own_parts():
     assert worth("json", '{"type": "object"}', schema={"$ref": "https://json-schema.org/draft/2020-12/schema"}) == 1
 
 
-# Turned red by: a reward that fails, or takes minutes, for what a policy may write.
+# Catches: a reward that fails, or takes minutes, for what a policy may write.
 @pytest.mark.long("math")
 @pytest.mark.parametrize("name", ["exact", "math", "json", "regex", "length"])
 def test_every_text_has_a_reward_quickly(name, capfd):
@@ -77,7 +77,7 @@ def test_every_text_has_a_reward_quickly(name, capfd):
     assert time.perf_counter() - began < 15 and capfd.readouterr() == ("", "")
 
 
-# Turned red by: JSON that only Python reads; a fence around it; a schema that is ignored, or fetched from the network.
+# Catches: JSON that only Python reads; a fence around it; a schema that is ignored, or fetched from the network.
 def test_json():
     schema = {"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}
     for response, plain, valid in (('{"name": "x"}', 1, 1), ('{"name": "x", "age": "3"}', 1, 0), ("[1]", 1, 0),
@@ -92,18 +92,18 @@ def test_json():
         worth("json", '"a"', schema={"pattern": "("})
 
 
-# Turned red by: a pattern that only has to be found somewhere.
+# Catches: a pattern that only has to be found somewhere.
 def test_regex():
     responses = "12 apples\n", "12 apples!", "x 12 apples"
     assert [worth("regex", r, pattern="[0-9]+ apples") for r in responses] == [1, 0, 0]
 
 
-# Turned red by: a cliff at the limit; a negative number beyond twice as many.
+# Catches: a cliff at the limit; a negative number beyond twice as many.
 def test_length():
     assert [worth("length", "w " * n, max_words=4) for n in (0, 4, 5, 6, 8, 100)] == [1, 1, 0.75, 0.5, 0, 0]
 
 
-# Turned red by: a field that is wrong in one line and is found during the training.
+# Catches: a field that is wrong in one line and is found during the training.
 @pytest.mark.parametrize(("reward", "row", "words"), [
     ("regex", {"pattern": "("}, r"prompt 1: the field \"pattern\" is '\(', which is not a regular expression"),
     ("regex", {"pattern": ["a"]}, "write a regular expression as a text"), ("regex", {}, 'has no field "pattern"'),
@@ -116,7 +116,7 @@ def test_a_wrong_field_is_found_before_training(reward, row, words):
         task(reward, **row)
 
 
-# Turned red by: a missing library that is a traceback; a thread in which the time limit fails without a word.
+# Catches: a missing library that is a traceback; a thread in which the time limit fails without a word.
 def test_what_a_reward_needs_is_named(monkeypatch):
     with monkeypatch.context() as hidden:
         hidden.setitem(sys.modules, "math_verify", None)
@@ -139,13 +139,13 @@ def test_what_a_reward_needs_is_named(monkeypatch):
     assert "works only in the main thread" in errors[0]
 
 
-# Turned red by: a ready-made reward without a docstring for the docs, or one that is not called by its fields' names.
+# Catches: a ready-made reward without a docstring for the docs, or one that is not called by its fields' names.
 def test_each_is_a_plain_function():
     for name, function in ready_made().items():
         assert function.__doc__.startswith("Return ") and function.__name__ == name
 
 
-# Turned red by: a field that is looked at only when a response can be read, which is after the folder was made.
+# Catches: a field that is looked at only when a response can be read, which is after the folder was made.
 @pytest.mark.parametrize(("reward", "row"), [
     ("math", {"answer": "\\text{}"}), ("exact", {"answer": " "}), ("json", {"schema": {"$ref": "#/nope"}}),
     ("json", {"schema": {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}}}),

@@ -8,7 +8,7 @@ from llm.tasks.make import make_task
 from spinup.errors import UserError
 
 
-# Turned red by: another score than reasoning-gym's; the first tags instead of the last; a prompt in both sets.
+# Catches: another score than reasoning-gym's; the first tags instead of the last; a prompt in both sets.
 def test_scores_are_those_of_reasoning_gym():
     pytest.importorskip("reasoning_gym")
     from reasoning_gym import create_dataset
@@ -27,7 +27,7 @@ def test_scores_are_those_of_reasoning_gym():
         assert task.reward(problem, task.demonstration(problem, rng)) == 1.0
 
 
-# Turned red by: a score that raises, which would end a training; answers of a generator that gives none.
+# Catches: a score that raises, which would end a training; answers of a generator that gives none.
 def test_an_answer_of_another_form_scores_nothing():
     pytest.importorskip("reasoning_gym")
     task, rng = make_task("rg:graph_color,size=50"), np.random.default_rng(0)
@@ -37,7 +37,7 @@ def test_an_answer_of_another_form_scores_nothing():
         task.demonstration(problem, rng)
 
 
-# Turned red by: a traceback; a score that passes a response to `eval`; a search for held-out problems without an end.
+# Catches: a traceback; a score that passes a response to `eval`; a search for held-out problems without an end.
 @pytest.mark.parametrize(("text", "words"), [
     ("rg", "the task rg needs a generator; write one such as rg:leg_counting"),
     ("rg:leg_countin", "no generator 'leg_countin'. Did you mean 'leg_counting'?"),
@@ -56,7 +56,7 @@ def test_mistakes_are_named(text, words):
     assert words in str(error.value)
 
 
-# Turned red by: a traceback for a missing package, or no line to type.
+# Catches: a traceback for a missing package, or no line to type.
 def test_without_reasoning_gym_one_line_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
     with pytest.raises(UserError, match=r"needs reasoning_gym; type: pip install 'spinup-rl\[rg\]'"):

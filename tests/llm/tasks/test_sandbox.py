@@ -115,7 +115,7 @@ def free():
     return limits().partition("no limits on ")[2].partition(" (")[0].split(", ")[:-1]
 
 
-# Turned red by: a test that is left out or counted twice; going on with the tests of an answer that did not run.
+# Catches: a test that is left out or counted twice; going on with the tests of an answer that did not run.
 def test_verdicts():
     verdict = judge(SQUARE, TESTS)
     assert (verdict.passed, verdict.total, verdict.error, verdict.solved) == (2, 2, "", True)
@@ -128,7 +128,7 @@ def test_verdicts():
     assert judge(SQUARE, ["assert f(2) == 4", "while True: pass", "pass"], seconds=0.2).passed == 1
 
 
-# Turned red by: each by its own; no ITIMER_PROF, no time limit on join, stderr somewhere else, a token that is known, a
+# Catches: each by its own; no ITIMER_PROF, no time limit on join, stderr somewhere else, a token that is known, a
 # pass where no verdict came, `except Exception`, no check for NUL, plain "utf-8" for the answer.
 @pytest.mark.parametrize("what", HOSTILE)
 def test_an_accident_is_a_failure_and_soon(what, monkeypatch):
@@ -142,13 +142,13 @@ def test_an_accident_is_a_failure_and_soon(what, monkeypatch):
     assert time.perf_counter() - start < 6 and verdict.seconds < 6
 
 
-# Turned red by: reading on to the end, however far that is, and all of it into memory.
+# Catches: reading on to the end, however far that is, and all of it into memory.
 def test_a_flood_is_cut_off():
     verdict = judge("while True: print('x' * 1000)", TESTS, seconds=4.0)
     assert verdict.seconds < 3 and "printed" in verdict.error
 
 
-# Turned red by: a line that the limit cut behind its first word, taken for a whole one.
+# Catches: a line that the limit cut behind its first word, taken for a whole one.
 @pytest.mark.long
 def test_wherever_a_flood_is_cut_off_there_is_a_verdict():
     for size in range(65_700, 65_780, 1):
@@ -156,7 +156,7 @@ def test_wherever_a_flood_is_cut_off_there_is_a_verdict():
         assert (verdict.passed, verdict.total) in ((0, 1), (1, 1))
 
 
-# Turned red by: a limit that is claimed and not set; each of them without its line in the child.
+# Catches: a limit that is claimed and not set; each of them without its line in the child.
 @pytest.mark.parametrize(("kind", "code"), {
     "memory": "x = bytearray(10**9)",
     "the size of files": "open('a', 'w').write('x' * (2 << 20))",
@@ -166,7 +166,7 @@ def test_what_is_limited_fails_and_what_is_not_is_said(kind, code):
     assert judge(f"{code}\n{SQUARE}", TESTS).solved == (kind in free())
 
 
-# Turned red by: no unshare and no seccomp, or `network` taken off the list without either.
+# Catches: no unshare and no seccomp, or `network` taken off the list without either.
 def test_no_connection_comes_out():
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
@@ -178,7 +178,7 @@ def test_no_connection_comes_out():
     assert reached == ("network" in free())
 
 
-# Turned red by: no mount_setattr; no chdir, after which the working folder is that below, and cannot be written to.
+# Catches: no mount_setattr; no chdir, after which the working folder is that below, and cannot be written to.
 def test_only_its_own_folder_can_be_written_to(tmp_path):
     mark = tmp_path / "mark"
     judge(f"open({str(mark)!r}, 'w').close()", ["pass"])
@@ -187,7 +187,7 @@ def test_only_its_own_folder_can_be_written_to(tmp_path):
     assert judge(f"{own}open(tempfile.mkdtemp() + '/b', 'w').close()", ["pass"]).error == ""
 
 
-# Turned red by: `__name__` without its module; RLIMIT_NOFILE or the memory too small; env=os.environ.
+# Catches: `__name__` without its module; RLIMIT_NOFILE or the memory too small; env=os.environ.
 def test_ordinary_programs_run_and_see_no_secrets(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "secret")
     code = ("from __future__ import annotations\nimport asyncio, collections, heapq, os, re\n"
@@ -197,7 +197,7 @@ def test_ordinary_programs_run_and_see_no_secrets(monkeypatch):
     assert judge(code, tests).error == ""
 
 
-# Turned red by: counting the bytes per test; a verdict of another job; an order of completion.
+# Catches: counting the bytes per test; a verdict of another job; an order of completion.
 def test_many_in_order():
     jobs = [(f"import time\ntime.sleep({0.1 * (i == 0)})\nf = lambda x: x + {i}", [f"assert f({i}) == {j}"])
             for i in range(4) for j in (2 * i, 2 * i + 1)]
@@ -205,7 +205,7 @@ def test_many_in_order():
     assert [verdict.passed for verdict in verdicts] == [1, 0] * 4
 
 
-# Turned red by: giving up on seccomp too when namespaces are refused; no line of warning, or two; an untrue claim.
+# Catches: giving up on seccomp too when namespaces are refused; no line of warning, or two; an untrue claim.
 def test_without_namespaces(without, tmp_path, capsys):
     without(NO_NAMESPACES)
     assert [judge(SQUARE, TESTS).solved for _ in range(2)] == [True, True]
@@ -223,7 +223,7 @@ def test_without_namespaces(without, tmp_path, capsys):
     test_only_its_own_folder_can_be_written_to(tmp_path)
 
 
-# Turned red by: a warning where there is nothing to warn of.
+# Catches: a warning where there is nothing to warn of.
 def test_quiet_where_everything_is_limited(without, capsys):
     without()
     judge(SQUARE, TESTS)
@@ -236,7 +236,7 @@ filtered = pytest.mark.skipif(not seccomp_filter(threads=False, sockets=False), 
 EPERM, ENOSYS = 1, 38
 
 
-# Turned red by: no filter in the process of the answer; a jump of one instruction more or less; arguments
+# Catches: no filter in the process of the answer; a jump of one instruction more or less; arguments
 # that are not read.
 @filtered
 def test_calls_that_reach_other_processes_are_refused(user):
@@ -259,7 +259,7 @@ def test_calls_that_reach_other_processes_are_refused(user):
     assert verdict.solved, verdict.error
 
 
-# Turned red by: no filter; capabilities that root keeps; a process of the tests whose memory may be opened.
+# Catches: no filter; capabilities that root keeps; a process of the tests whose memory may be opened.
 @filtered
 @pytest.mark.parametrize("namespaces", [True, False])
 def test_an_answer_reaches_no_process(user, namespaces, without):
@@ -282,7 +282,7 @@ def test_an_answer_reaches_no_process(user, namespaces, without):
     assert len(tests) == 3 or user == "a plain user" and not namespaces
 
 
-# Turned red by: tests or token in the answer's process; a comparison that the answer's object makes; a descriptor that
+# Catches: tests or token in the answer's process; a comparison that the answer's object makes; a descriptor that
 # leads to the verdict; a reply that is believed to be well formed.
 @pytest.mark.parametrize(("code", "error"), {
     "import __main__, os\nfor i in range(3): os.write(1, f'\\n{__main__.token} {i} \\n'.encode())": "token",
@@ -305,7 +305,7 @@ def test_the_verdict_is_not_the_answers(code, error):
     assert not verdict.solved and error in verdict.error and verdict.error
 
 
-# Turned red by: an error without a text, which would be a verdict without a complaint.
+# Catches: an error without a text, which would be a verdict without a complaint.
 def test_an_empty_error_is_no_pass():
     forged = ("import os\ndef f(*a, **k):\n  while True:\n"
               "    os.write(4, b'{\"error\": [], \"text\": \"\"}\\n')\n    os.read(3, 65536)\n")
@@ -313,7 +313,7 @@ def test_an_empty_error_is_no_pass():
     assert judge("def f(): raise ValueError", ["f()"]).passed == 0
 
 
-# Turned red by: an object of the answer that turns its difference to the expected value into 0.
+# Catches: an object of the answer that turns its difference to the expected value into 0.
 def test_an_answer_cannot_choose_its_distance_to_the_expected_value():
     plain = "class A:\n  def __sub__(self, x): return 0.0\n  __rsub__ = __sub__\ndef f(x): return A()"
     object_first = ("class A:\n  def __sub__(self, x): return self\n  __rsub__ = __sub__\n"
@@ -339,7 +339,7 @@ def test_an_answer_cannot_choose_its_distance_to_the_expected_value():
     assert judge(honest, ["assert V(1, 2) * V(3, 4) == 11", "assert (V(1, 2) * 2).x == (2, 4)"]).solved
 
 
-# Turned red by: names of Python's own that the answer gives to the tests.
+# Catches: names of Python's own that the answer gives to the tests.
 def test_a_test_has_pythons_own_functions():
     forged = "import json\nf = lambda x: 0\nabs = lambda x: 0\nall = isinstance = lambda *a: True\n"
     reply = "real = json.dumps\njson.dumps = lambda x: real(x).replace('\"abs\"', '\"__builtins__\"')\n"
@@ -347,7 +347,7 @@ def test_a_test_has_pythons_own_functions():
     assert [judge(code, tests).passed for code in (forged, forged + reply)] == [0, 0]
 
 
-# Turned red by: a list that is changed in the answer's process only; a class, a module, an exception or a tuple that
+# Catches: a list that is changed in the answer's process only; a class, a module, an exception or a tuple that
 # does not come across; NaN, a huge number, half a surrogate pair.
 @pytest.mark.parametrize(("code", "test"), [
     ("def sort(a, *, b): a.sort(); b['x'] = {1}",
@@ -389,21 +389,21 @@ if os.name == "posix":
         time.sleep(0.2)
         assert file.stat().st_size == size > 0
 
-    # Turned red by: process.kill() instead of killpg, which leaves the one that was started.
+    # Catches: process.kill() instead of killpg, which leaves the one that was started.
     def test_what_it_started_is_killed(without, tmp_path):
         without(NO_NAMESPACES, NO_SECCOMP, NO_NPROC)
         wait = f"while not os.path.exists({str(tmp_path / 'beats')!r}): pass"
         judge(f"import os\nif os.fork() == 0:\n  exec({beating(tmp_path / 'beats')!r})\n{wait}", ["pass"])
         assert_it_stopped(tmp_path / "beats")
 
-    # Turned red by: reading in the caller's thread, or waiting for the reader: both take as long as the sleep.
+    # Catches: reading in the caller's thread, or waiting for the reader: both take as long as the sleep.
     def test_who_escapes_with_the_pipe_is_not_waited_for(without):
         without(NO_NAMESPACES, NO_SECCOMP, NO_NPROC)
         start = time.perf_counter()
         judge("import os, time\nif os.fork() == 0:\n  os.setsid()\n  time.sleep(5)", ["pass"], seconds=0.1)
         assert time.perf_counter() - start < 4
 
-    # Turned red by: no ITIMER_REAL, without which it writes on.
+    # Catches: no ITIMER_REAL, without which it writes on.
     def test_it_ends_by_itself_when_the_parent_is_killed(tmp_path):
         script = ("from llm.tasks import sandbox\n"
                   f"sandbox.CHILD = sandbox.CHILD.replace{NO_NAMESPACES}\n"

@@ -6,7 +6,7 @@ from llm.tasks.sentence import PAIRS, Sentence
 from spinup.errors import UserError
 
 
-# Turned red by: a word found inside another one; the end of a sentence, or the limit of its words, not looked at.
+# Catches: a word found inside another one; the end of a sentence, or the limit of its words, not looked at.
 @pytest.mark.parametrize("response, earned", [
     ("The cat plays a piano.", 1.0), ("The cats like the PIANO!", 1.0), ("A cat and a piano.", 1.0), ("", 0.0),
     ("The category of pianists.", 0.5), ("The cat plays a piano", 0.75), ("A cat. A piano.", 0.75),

@@ -8,7 +8,7 @@ from llm.tasks.make import make_task
 from spinup.errors import UserError
 
 
-# Turned red by: another part of the score than compound; the prompt scored too; a prompt in both sets.
+# Catches: another part of the score than compound; the prompt scored too; a prompt in both sets.
 def test_the_reward_is_vaders_compound_score():
     vader = pytest.importorskip("vaderSentiment.vaderSentiment")
     task, rng = make_task("sentiment"), np.random.default_rng(0)
@@ -22,7 +22,7 @@ def test_the_reward_is_vaders_compound_score():
     assert -1 <= bad < 0 < good <= 1 and task.reward(train[0], "wonderful amazing best love " * 5) > 0.99
 
 
-# Turned red by: a traceback for a missing package, or no line to type.
+# Catches: a traceback for a missing package, or no line to type.
 def test_without_vader_one_line_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "vaderSentiment.vaderSentiment", None)
     with pytest.raises(UserError, match=r"needs vaderSentiment; type: pip install 'spinup-rl\[tasks\]'"):

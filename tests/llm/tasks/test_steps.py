@@ -7,7 +7,7 @@ from llm.tasks.steps import Steps
 from llm.tasks.task import Problem
 
 
-# Turned red by: a running sum that is not modulo 10; an answer that is not the last step.
+# Catches: a running sum that is not modulo 10; an answer that is not the last step.
 def test_the_careful_teacher_writes_all_running_sums():
     task, rng = Steps(digits=4), np.random.default_rng(0)
     assert task.demonstration(Problem("4231=", "0"), rng) == "(4140)0"
@@ -24,7 +24,7 @@ def test_the_two_parts_of_the_reward(response, accuracy, form):
     assert Steps(digits=4).reward(Problem("4231=", "0"), response) == {"accuracy": accuracy, "format": form}
 
 
-# Turned red by: errors that do not carry on; another share of responses without steps.
+# Catches: errors that do not carry on; another share of responses without steps.
 def test_the_web_teacher_is_often_wrong():
     task, rng = Steps(teacher="web"), np.random.default_rng(0)
     problems = task.problems(3000, rng)
@@ -38,7 +38,7 @@ def test_the_web_teacher_is_often_wrong():
     assert all(exact.demonstration(p, rng)[-1] == p.answer for p in problems[:200])
 
 
-# Turned red by: an order that counts; other characters that go free.
+# Catches: an order that counts; other characters that go free.
 def test_the_reward_of_counts_is_the_share_of_instructions():
     task, rng = Counts(), np.random.default_rng(0)
     problem = Problem("a3d1=", data={"a": 3, "d": 1})

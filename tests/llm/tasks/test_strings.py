@@ -10,7 +10,7 @@ from llm.tasks.task import is_held_out
 from spinup.errors import UserError
 
 
-# Turned red by: an answer of the wrong kind, a prompt without its end, letters beyond `symbols`.
+# Catches: an answer of the wrong kind, a prompt without its end, letters beyond `symbols`.
 def test_answers():
     rng = np.random.default_rng(0)
     for cls, solve in ((Copy, str), (Reverse, lambda s: s[::-1]), (Sort, lambda s: "".join(sorted(s)))):
@@ -19,7 +19,7 @@ def test_answers():
         assert {c for p in problems for c in p.prompt} == set("abcd>")
 
 
-# Turned red by: a lower limit on the number of prompts, at which none is held out and `problems` never returns. Every
+# Catches: a lower limit on the number of prompts, at which none is held out and `problems` never returns. Every
 # allowed setting of a length has the prompts of the smallest one among its own.
 @pytest.mark.parametrize("length", range(2, 10))
 def test_every_allowed_setting_has_prompts_to_hold_out(length):
@@ -29,7 +29,7 @@ def test_every_allowed_setting_has_prompts_to_hold_out(length):
     assert {is_held_out(prompt) for prompt in prompts} == {True, False}
 
 
-# Turned red by: an option that is not checked.
+# Catches: an option that is not checked.
 @pytest.mark.parametrize(("options", "words"), [
     ({"length": 0}, "length must be from 1 to 100, not 0"), ({"symbols": 27}, "symbols must be from 2 to 26, not 27"),
     ({"length": "8"}, "length must be a whole number"), ({"length": 1, "symbols": 26}, "makes 26; raise length")])

@@ -10,7 +10,7 @@ NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seve
            "eleven": 11, "twelve": 12}
 
 
-# Turned red by: a sum that counts although it was never written after its operands; an operand in another place; a
+# Catches: a sum that counts although it was never written after its operands; an operand in another place; a
 # number inside another one.
 @pytest.mark.parametrize(("response", "earned"), [
     ("7 + 6 = 13", 1.0), ("The equation is 7+6=13.", 1.0), ("7 6 13", 1.0), ("7 + 6", 0.5), ("7 + 6 = 14", 0.5),

@@ -25,7 +25,7 @@ def prompts(task, n, seed=0, held_out=False):
     return [p.prompt for p in task.problems(n, np.random.default_rng(seed), held_out)]
 
 
-# Turned red by: a letter that counts as often as it stands there; one that was asked for and counts as much as a
+# Catches: a letter that counts as often as it stands there; one that was asked for and counts as much as a
 # pleasing one; a repetition that costs nothing; a mean added, or a deviation multiplied.
 @pytest.mark.parametrize(("response", "worth"), [
     ("", 0.0), ("a", 1.5), ("c", 1.0), ("d", -0.5), ("e", -1.0), ("aab", 1.5), ("dddd", -5.0), ("cef", -1.0),
@@ -38,7 +38,7 @@ def test_gold_by_hand(response, worth):
 
 
 # Of 2,000 answers the mean is within 0.1 of 0 by 4.5 standard errors, and the deviation within 0.08 of 1 by as much.
-# Turned red by: a scale from other prompts or another teacher than these; a limit that cuts the teacher off.
+# Catches: a scale from other prompts or another teacher than these; a limit that cuts the teacher off.
 @pytest.mark.parametrize("options", [{}, {"letters": 20, "length": 5, "seed": 3}], ids=str)
 def test_gold_has_mean_0_and_deviation_1_over_the_teacher(options):
     task, rng = Taste(**options), np.random.default_rng(9)
@@ -50,7 +50,7 @@ def test_gold_has_mean_0_and_deviation_1_over_the_teacher(options):
     assert {letter for _, text in shown for letter in text} == set(task.alphabet) - {">"}
 
 
-# Turned red by: a teacher that looks for a letter it has not used where it has used all of them, and never ends.
+# Catches: a teacher that looks for a letter it has not used where it has used all of them, and never ends.
 def test_a_teacher_whose_letters_are_all_used_ends():
     class Impatient:
         def __init__(self):
@@ -67,7 +67,7 @@ def test_a_teacher_whose_letters_are_all_used_ends():
         assert 2 <= len(task.demonstration(problem, rng)) <= 40
 
 
-# What pleases is to be found by comparing alone. Turned red by: prompts that ask for pleasing letters oftener; a taste
+# What pleases is to be found by comparing alone. Catches: prompts that ask for pleasing letters oftener; a taste
 # drawn from the generator that draws the prompts.
 def test_prompts_do_not_tell_the_taste(task):
     tastes = [task, *(Taste(seed=seed) for seed in (1, 2, 3))]
@@ -82,7 +82,7 @@ def test_prompts_do_not_tell_the_taste(task):
     assert all(abs(n / 2000 - share) < 4.5 * (share * (1 - share) / 2000) ** 0.5 for n in counts.values())
 
 
-# Turned red by: a seed that is not used, for the taste or for the teacher.
+# Catches: a seed that is not used, for the taste or for the teacher.
 def test_a_seed_is_one_taste(task):
     again, other = Taste(), Taste(seed=1)
     assert (again.pleasing, again.mean, again.deviation) == (task.pleasing, task.mean, task.deviation)
@@ -93,20 +93,20 @@ def test_a_seed_is_one_taste(task):
     assert not np.allclose(task.habit, other.habit)
 
 
-# Turned red by: a half rounded up, or letters that please twice.
+# Catches: a half rounded up, or letters that please twice.
 @pytest.mark.parametrize("letters", [6, 7, 26])
 def test_half_of_the_letters_please(letters):
     task = Taste(letters=letters, length=4)
     assert len(task.pleasing) == letters // 2 and task.pleasing < set(task.alphabet) - {">"}
 
 
-# Turned red by: `draw` without its condition.
+# Catches: `draw` without its condition.
 def test_no_prompt_is_on_both_sides(task):
     learned, tested = set(prompts(task, 400)), set(prompts(task, 200, held_out=True))
     assert not learned & tested and all(map(is_held_out, tested)) and len(tested) > 10
 
 
-# Turned red by: an option that is not checked.
+# Catches: an option that is not checked.
 @pytest.mark.parametrize(("options", "words"), [
     ({"letters": 5}, "letters must be from 6 to 26, not 5"), ({"letters": 27}, "letters must be from 6 to 26, not 27"),
     ({"length": 1}, "length must be from 2 to 100, not 1"), ({"length": 101}, "length must be from 2 to 100, not 101"),
@@ -117,7 +117,7 @@ def test_options_are_checked(options, words):
     assert "taste" in str(caught.value) and "--" not in str(caught.value)
 
 
-# Turned red by: an error for what no teacher would write, but a policy does; a sign of the end that pleases.
+# Catches: an error for what no teacher would write, but a policy does; a sign of the end that pleases.
 def test_whatever_is_written_is_worth_a_finite_number(task):
     problem = task.problems(1, np.random.default_rng(0))[0]
     for junk in ("", ">", ">>>>", "a>b", "a" * 1000, "\n", "é", "ABC", " "):
@@ -127,7 +127,7 @@ def test_whatever_is_written_is_worth_a_finite_number(task):
         assert task.reward(problem, text + ">") < task.reward(problem, text)
 
 
-# A learned reward is to be pushed well beyond what was compared. Turned red by: an optimum that the teacher reaches by
+# A learned reward is to be pushed well beyond what was compared. Catches: an optimum that the teacher reaches by
 # chance, or that is too long to be written.
 def test_the_best_response_is_far_above_the_teacher(task):
     for problem in task.problems(3, np.random.default_rng(1), held_out=True):
@@ -163,14 +163,14 @@ def elsewhere(tmp_path_factory):
         yield
 
 
-# Turned red by: the worse one preferred; responses to two prompts in a pair; more or fewer of them than were asked.
+# Catches: the worse one preferred; responses to two prompts in a pair; more or fewer of them than were asked.
 def test_without_noise_the_better_one_is_preferred(task):
     problems, texts, gold = compared(task)
     assert len(texts) == 600 and bool((gold[:, 0] > gold[:, 1]).all())
     assert not any(is_held_out(p.prompt) for p in problems) and len({p.prompt for p in problems}) > 100
 
 
-# The share of errors is within 4.5 standard errors of what the noise means. Turned red by: noise that divides nothing,
+# The share of errors is within 4.5 standard errors of what the noise means. Catches: noise that divides nothing,
 # or as likely to err where the difference is large.
 @pytest.mark.parametrize("noise", [0.5, 1.0])
 def test_noise_errs_as_often_as_it_says(noise, task):
@@ -183,20 +183,20 @@ def test_noise_errs_as_often_as_it_says(noise, task):
     assert 0.05 < float((ahead < 0).double().mean()) < 0.45
 
 
-# Turned red by: an accuracy that noise keeps below 1; prompts that were learned from.
+# Catches: an accuracy that noise keeps below 1; prompts that were learned from.
 def test_held_out_pairs_have_no_errors(task):
     problems, texts, gold = compared(task, held_out=True, noise=5.0)
     assert len(texts) == 32 and bool((gold[:, 0] > gold[:, 1]).all())
     assert all(is_held_out(p.prompt) for p in problems)
 
 
-# Turned red by: a generator without the seed.
+# Catches: a generator without the seed.
 def test_pairs_hang_on_the_seed_alone(task):
     first, again, other = (compared(task, noise=1.0, pairs=50, seed=seed)[1] for seed in (3, 3, 4))
     assert first == again != other
 
 
-# Turned red by: a search that never ends.
+# Catches: a search that never ends.
 def test_where_all_earns_the_same_nothing_is_compared(task):
     with pytest.raises(UserError, match="^almost all of [0-9]+ pairs of responses to the task taste have equal "):
         compared(make_task(task, lambda prompt, response: 1.0), pairs=10)

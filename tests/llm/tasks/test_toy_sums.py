@@ -11,7 +11,7 @@ from llm.tasks.two_scripts import SCRIPTS, TwoScripts
 from spinup.errors import UserError
 
 
-# Turned red by: another modulus; numerals of another base.
+# Catches: another modulus; numerals of another base.
 def test_modular_sums_are_right_in_base_36():
     for problem in Modular(modulus=23).problems(200, np.random.default_rng(0)):
         a, b = (int(x, 36) for x in problem.prompt[:-1].split("+"))
@@ -19,7 +19,7 @@ def test_modular_sums_are_right_in_base_36():
     assert [int(x, 36) for x in NUMERALS] == list(range(36))
 
 
-# Turned red by: mistakes that are drawn once per prompt; another share of mistakes than `noise`.
+# Catches: mistakes that are drawn once per prompt; another share of mistakes than `noise`.
 @pytest.mark.parametrize("noise", [0.4, 0.8])
 def test_the_right_answer_is_the_most_common_demonstration(noise):
     task, rng = Modular(noise=noise), np.random.default_rng(0)
@@ -29,7 +29,7 @@ def test_the_right_answer_is_the_most_common_demonstration(noise):
     assert shown[problem.answer] / 4000 == pytest.approx(1 - noise + noise / 23, abs=0.03)
 
 
-# Turned red by: a partial sum that is wrong; a step that is not superfluous; a judge of anything but the last number.
+# Catches: a partial sum that is wrong; a step that is not superfluous; a judge of anything but the last number.
 def test_a_scratchpad_ends_with_the_sum():
     task, rng = Scratchpad(), np.random.default_rng(0)
     lengths = []
@@ -45,7 +45,7 @@ def test_a_scratchpad_ends_with_the_sum():
     assert make_task("scratchpad").answer_of(None, "1;2") is None
 
 
-# Turned red by: a teacher who answers Greek in Greek more often, or Latin in Greek; a strict task that is not.
+# Catches: a teacher who answers Greek in Greek more often, or Latin in Greek; a strict task that is not.
 def test_two_scripts_write_the_same_sums():
     task, rng = TwoScripts(rare=0.1), np.random.default_rng(0)
     strict, script = TwoScripts(rule="strict"), TwoScripts(rule="script")
@@ -68,7 +68,7 @@ def test_two_scripts_write_the_same_sums():
     assert {c for p in only for c in p.prompt + p.answer} <= {*SCRIPTS["greek"], "+", "="}
 
 
-# Turned red by: an option that is not checked.
+# Catches: an option that is not checked.
 @pytest.mark.parametrize("text", ["modular:modulus=9", "modular:noise=2", "scratchpad:terms=2", "two_scripts:rare=2",
                                   "two_scripts:script=cyrillic"])
 def test_options_are_checked(text):
@@ -76,7 +76,7 @@ def test_options_are_checked(text):
         make_task(text)
 
 
-# Turned red by: an option with the name of an attribute of every task, such as `judge`.
+# Catches: an option with the name of an attribute of every task, such as `judge`.
 @pytest.mark.parametrize("name", ["modular", "scratchpad", "two_scripts"])
 def test_no_option_hides_an_attribute_of_a_task(name):
     task = make_task(name)

@@ -28,7 +28,7 @@ def reward_of(function) -> float:
     return UserTask(WORDS, function).reward(Problem("the prompt"), "the response")
 
 
-# Turned red by: fields that get lost, an empty line or a mark at the start that is refused, a text cut at a character
+# Catches: fields that get lost, an empty line or a mark at the start that is refused, a text cut at a character
 # that only some take for the end of a line.
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "mine.jsonl"
@@ -42,7 +42,7 @@ def test_a_file_is_read(tmp_path):
         "mine", "".join(sorted(set("one\u2028twofour3yes"))), 256, None)
 
 
-# Turned red by: prompts on both sides, some on neither, or the same ones drawn again before all have come.
+# Catches: prompts on both sides, some on neither, or the same ones drawn again before all have come.
 def test_every_prompt_is_on_one_side():
     task = UserTask([*WORDS, *WORDS[:5]], nothing)
     train = [p.prompt for p in task.problems(len(task.train), np.random.default_rng(0))]
@@ -53,7 +53,7 @@ def test_every_prompt_is_on_one_side():
     assert task.problems(9, np.random.default_rng(1)) == task.problems(9, np.random.default_rng(1))
 
 
-# Turned red by: an empty side, which nothing could be drawn from; a choice that hangs on the order of the prompts; a
+# Catches: an empty side, which nothing could be drawn from; a choice that hangs on the order of the prompts; a
 # copy of the held-out prompt that is trained on.
 @pytest.mark.parametrize("side", [False, True])
 def test_few_prompts_still_have_one_held_out(side):
@@ -65,14 +65,14 @@ def test_few_prompts_still_have_one_held_out(side):
         assert len(task.train) + len(task.held_out) == len(order)
 
 
-# Turned red by: a response that must not have white space around it, or may have more than that.
+# Catches: a response that must not have white space around it, or may have more than that.
 def test_without_a_reward_the_answer_is_compared():
     task = UserTask([{"prompt": "a", "answer": "Rome "}, {"prompt": "b", "answer": "Oslo"}])
     for response, worth in (("Rome", 1.0), (" Rome\n", 1.0), ("rome", 0.0), ("Rome.", 0.0), ("", 0.0)):
         assert task.reward(Problem("a", "Rome "), response) == worth
 
 
-# Turned red by: 42.0 for 42, which a table writes; null taken for a demonstration.
+# Catches: 42.0 for 42, which a table writes; null taken for a demonstration.
 def test_numbers_and_nulls_of_a_table():
     rows = [{"prompt": f"{i}", "answer": float(i), "demonstration": None, "completion": None} for i in range(40)]
     task = UserTask([*rows, {"prompt": "half", "answer": 0.5}])
@@ -85,7 +85,7 @@ def test_numbers_and_nulls_of_a_table():
     assert said.demonstration(said.train[0], np.random.default_rng(0)) == "so"
 
 
-# Turned red by: an empty cell beside a conversation; a number that is too large for a float.
+# Catches: an empty cell beside a conversation; a number that is too large for a float.
 def test_empty_cells_and_large_numbers():
     talk = [{"role": "user", "content": "Hi"}]
     rows = [{"prompt": None, "messages": talk, "answer": "x"}, {"prompt": "Hi", "messages": None, "answer": 10**400}]
@@ -93,7 +93,7 @@ def test_empty_cells_and_large_numbers():
     assert {p.answer for p in [*task.train, *task.held_out]} == {"x", str(10**400)}
 
 
-# Turned red by: a number refused for its type, or left as a tensor, which no table can hold.
+# Catches: a number refused for its type, or left as a tensor, which no table can hold.
 @pytest.mark.parametrize("result", [1, 1.0, True, np.float32(1), np.bool_(True), np.array(1), torch.tensor(1.0),
                                     torch.tensor([1.0])], ids=repr)
 def test_every_kind_of_number_is_a_reward(result):
@@ -101,12 +101,12 @@ def test_every_kind_of_number_is_a_reward(result):
     assert worth == 1.0 and type(worth) is float
 
 
-# Turned red by: prompt and response given in the other order.
+# Catches: prompt and response given in the other order.
 def test_the_reward_gets_prompt_and_response():
     assert reward_of(lambda prompt, response: float((prompt, response) == ("the prompt", "the response"))) == 1.0
 
 
-# Turned red by: NaN, or what is no number, let into the training.
+# Catches: NaN, or what is no number, let into the training.
 @pytest.mark.parametrize("result", [None, "1", b"1", math.nan, math.inf, -math.inf, [1.0], 1j, 10**400, np.zeros(2),
                                     torch.zeros(2)], ids=repr)
 def test_what_is_no_finite_number_is_refused(result):
@@ -114,7 +114,7 @@ def test_what_is_no_finite_number_is_refused(result):
         reward_of(lambda prompt, response: result)
 
 
-# Turned red by: an exception that asyncio raises, which ends the run with a traceback; Ctrl-C as a failed reward.
+# Catches: an exception that asyncio raises, which ends the run with a traceback; Ctrl-C as a failed reward.
 def test_a_cancelled_reward_has_failed():
     def raises(error):
         def reward(prompt, response):
@@ -126,7 +126,7 @@ def test_a_cancelled_reward_has_failed():
         reward_of(raises(KeyboardInterrupt()))
 
 
-# Turned red by: the folder in which a reward leaves the process; later, relative paths name other files.
+# Catches: the folder in which a reward leaves the process; later, relative paths name other files.
 @pytest.mark.parametrize("error", [None, ValueError("no")])
 def test_a_reward_may_change_the_working_folder(error, tmp_path):
     def reward(prompt, response):
@@ -140,7 +140,7 @@ def test_a_reward_may_change_the_working_folder(error, tmp_path):
     assert os.getcwd() == before
 
 
-# Turned red by: an answer of spaces that no response equals; a key or a path that is no text.
+# Catches: an answer of spaces that no response equals; a key or a path that is no text.
 def test_rows_that_cannot_be_used_are_refused():
     rows = [{"prompt": "a", "answer": " "}, {"prompt": "b", "answer": "c"}]
     with pytest.raises(UserError, match='prompt 1 has no "answer" to compare with'):
@@ -153,7 +153,7 @@ def test_rows_that_cannot_be_used_are_refused():
         UserTask("a\0.jsonl")
 
 
-# Turned red by: an exception that ends the run with a traceback, or says neither what was wrong nor where.
+# Catches: an exception that ends the run with a traceback, or says neither what was wrong nor where.
 def test_a_reward_that_fails_is_named():
     def fails(prompt, response):
         return 1 / 0
@@ -165,7 +165,7 @@ def test_a_reward_that_fails_is_named():
         reward_of(math.pow)
 
 
-# Turned red by: a reward of other arguments that is found when there are responses; one that does not say which it
+# Catches: a reward of other arguments that is found when there are responses; one that does not say which it
 # takes, refused.
 def test_a_reward_takes_a_prompt_and_a_response():
     for function, takes in ((lambda prompt: 1.0, "prompt"), (lambda p, r, weight, /: 1.0, "p, r, weight, /"),
@@ -176,7 +176,7 @@ def test_a_reward_takes_a_prompt_and_a_response():
         assert UserTask(WORDS, function).function.terms[0].function is function
 
 
-# Turned red by: a mistake in the prompts that is found later than this, or without its place.
+# Catches: a mistake in the prompts that is found later than this, or without its place.
 @pytest.mark.parametrize(("text", "words"), [
     ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"),
     ('{"prompt": "a"}\n\n"b"', "line 3 is not a JSON object"),
@@ -201,7 +201,7 @@ def test_a_bad_file_is_refused(tmp_path, text, words):
     assert "bad.jsonl" in str(caught.value) and "\n" not in str(caught.value)
 
 
-# Turned red by: a traceback for a file that cannot be read.
+# Catches: a traceback for a file that cannot be read.
 def test_an_unreadable_file_is_refused(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
     for name, words in (("no.jsonl", "no such file"), (".", "cannot be read"), ("latin.jsonl", "save it as UTF-8")):
@@ -209,7 +209,7 @@ def test_an_unreadable_file_is_refused(tmp_path):
             UserTask(str(tmp_path / name), nothing)
 
 
-# Turned red by: a run that would start without a reward, an answer or a teacher that it needs.
+# Catches: a run that would start without a reward, an answer or a teacher that it needs.
 def test_what_is_missing_is_named():
     with pytest.raises(UserError, match='prompt 2 has no "answer".*--reward file.py:function'):
         UserTask([{"prompt": "a", "answer": "b"}, "c"])
@@ -239,7 +239,7 @@ number = 5
 """
 
 
-# Turned red by: a file that cannot import its neighbour, or a dataclass in it that cannot find its module.
+# Catches: a file that cannot import its neighbour, or a dataclass in it that cannot find its module.
 def test_a_reward_is_loaded_from_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "neighbour_of_reward.py").write_text("WEIGHT = 2\n")
@@ -253,7 +253,7 @@ def test_a_reward_is_loaded_from_a_file(tmp_path, monkeypatch):
         load_reward(f"{tmp_path / 'json.py'}:number")
 
 
-# Turned red by: a mistake in the file or its name that ends in a traceback.
+# Catches: a mistake in the file or its name that ends in a traceback.
 def test_a_reward_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     for source, words in (("def f(:", "SyntaxError: invalid"), ("import nothing_like_this", "ModuleNotFoundError: No"),

@@ -42,7 +42,7 @@ class Callable:
         return answer + len(row)
 
 
-# Turned red by: fields given to a function of two arguments; a default that wins over the row; the answer as a text; a
+# Catches: fields given to a function of two arguments; a default that wins over the row; the answer as a text; a
 # second value for the parameter `response`.
 @pytest.mark.parametrize(("function", "worth"), [
     (two, 1), (named, 723), (whole, 1), (whole_by_other_names, 1), (Callable(), 8),
@@ -51,7 +51,7 @@ def test_the_signature_decides_what_a_reward_gets(function, worth):
     assert UserTask(ROWS, function).reward(PROBLEM, "said") == worth
 
 
-# Turned red by: a field that is missed only when there are responses; a line that is not named; a built-in task whose
+# Catches: a field that is missed only when there are responses; a line that is not named; a built-in task whose
 # answer does not reach a reward.
 def test_a_missing_field_is_found_before_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -67,7 +67,7 @@ def test_a_missing_field_is_found_before_training(tmp_path, monkeypatch):
         make_task("reverse", lambda prompt, response, level: 1.0)
 
 
-# Turned red by: a reward that is not the sum of its parts; a number that is lost in a task of the user's own class.
+# Catches: a reward that is not the sum of its parts; a number that is lost in a task of the user's own class.
 def test_a_reward_has_parts():
     task = UserTask(ROWS, lambda prompt, response, level: {"format": 0.5, "correct": level})
     score = task.reward(PROBLEM, "")
@@ -84,7 +84,7 @@ def test_a_reward_has_parts():
     assert parts_of([1.0, 2.0]) == parts_of([]) == {}
 
 
-# Turned red by: a column that nobody can name, a NaN hidden in a part, parts that come and go.
+# Catches: a column that nobody can name, a NaN hidden in a part, parts that come and go.
 @pytest.mark.parametrize(("result", "words"), [
     ({}, "empty dict"), ({"my part": 1}, "a part named 'my part'; choose a name of letters"),
     ({3: 1}, "a part named 3"),
@@ -101,7 +101,7 @@ def mixed(prompt, response, answer="", **row):
     return {"length": len(response), "right": float(response == answer)}
 
 
-# Turned red by: columns of one row that miss in another; parts that are lost at a resume or in the evaluation; a mean
+# Catches: columns of one row that miss in another; parts that are lost at a resume or in the evaluation; a mean
 # over the held-out responses in place of the sampled ones.
 def test_each_part_is_a_column(tmp_path, beginner):
     settings = {"model": beginner, "reward": mixed, "log_dir": str(tmp_path), "exp_name": "a", **RUN}
@@ -131,7 +131,7 @@ def size(p, r):
 """
 
 
-# Turned red by: a weight that is not applied, or is in the column too; a list that means something else than the text.
+# Catches: a weight that is not applied, or is in the column too; a list that means something else than the text.
 def test_several_rewards_are_a_weighted_sum(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     file = tmp_path / "correct.py"
@@ -146,7 +146,7 @@ def test_several_rewards_are_a_weighted_sum(tmp_path, monkeypatch):
     assert type(as_reward("exact")(PROBLEM, "7")) is float                # alone, it needs no column of its own
 
 
-# Turned red by: a mistake in one of several rewards that is found later, or is not named.
+# Catches: a mistake in one of several rewards that is found later, or is not named.
 @pytest.mark.parametrize(("reward", "words"), [
     ("exact,lenght", "'lenght'. Did you mean 'length'?"), ("exat", "or one of exact, .* Did you mean 'exact'?"),
     ("exact,exact", "two rewards have the name exact"), ("1.2.3*exact", "1.2.3 is not a weight"),
@@ -160,14 +160,14 @@ def test_wrong_sums_are_refused(reward, words):
         as_reward(reward)(PROBLEM, "7")
 
 
-# Turned red by: the folder of a reward model taken for a file.
+# Catches: the folder of a reward model taken for a file.
 def test_a_reward_model_stands_alone(tmp_path):
     with pytest.raises(UserError, match="is a reward model, which cannot have a weight or be one of several"):
         as_reward(f"exact,{tmp_path}")
     assert list(ready_made()) == ["exact", "math", "json", "regex", "length"]
 
 
-# Turned red by: an answer of null that is read as the text "None"; a line break that ends the name of a reward.
+# Catches: an answer of null that is read as the text "None"; a line break that ends the name of a reward.
 def test_null_is_no_answer_and_a_line_break_no_end():
     rows = [{"prompt": "a", "answer": None}, {"prompt": "b", "answer": None}]
     with pytest.raises(UserError, match='prompt 1 has no field "answer"'):

@@ -33,7 +33,7 @@ def drawn(task: Task, n: int = 1, seed: int = 0) -> list:
     return task.problems(n, np.random.default_rng(seed))
 
 
-# Turned red by: a wrapper that is listed in a second place; one that is not found; torch imported to list them.
+# Catches: a wrapper that is listed in a second place; one that is not found; torch imported to list them.
 def test_a_new_file_is_a_new_wrapper(tmp_path, monkeypatch):
     assert {"vote", "length", "format", "language", "hints"} == {*wrapper_names()}
     code = ("import sys; from llm.tasks.names import wrapper_names; print(len(wrapper_names()) > 4, 'torch' in "
@@ -45,7 +45,7 @@ def test_a_new_file_is_a_new_wrapper(tmp_path, monkeypatch):
     assert wrapper_names.__wrapped__() == {"loud": "llm.tasks.wrappers.loud.Loud"}
 
 
-# Turned red by: an option that is dropped or stays a text; a task, its options or its file cut at the wrong colon.
+# Catches: an option that is dropped or stays a text; a task, its options or its file cut at the wrong colon.
 def test_options_and_nesting_are_read(tmp_path):
     task = make_task("length,coef=0.5,wrong=yes:vote:addition:digits=2,drop=0.1")
     assert (type(task), task.coef, task.wrong, task.adaptive) == (Length, 0.5, True, False)
@@ -58,7 +58,7 @@ def test_options_and_nesting_are_read(tmp_path):
     assert make_task(f"length:{path}").task.name == "mine"
 
 
-# Turned red by: a reward of the user that replaces that of the wrapper.
+# Catches: a reward of the user that replaces that of the wrapper.
 def test_a_reward_of_the_user_is_shaped_too():
     task = make_task("length,coef=1:addition", lambda prompt, response: 1.0)
     rewards = task.rewards(drawn(task) * 2, ["1", "222"])
@@ -67,7 +67,7 @@ def test_a_reward_of_the_user_is_shaped_too():
         make_task(task, lambda prompt, response: 1.0)
 
 
-# Turned red by: one of these orders that is accepted; a sentence that does not say what to type.
+# Catches: one of these orders that is accepted; a sentence that does not say what to type.
 @pytest.mark.parametrize(("text", "words"), [
     ("vote:vote:addition", "vote is given twice; write it once"),
     ("length:vote:length:addition", "vote replaces the reward of length; write length:vote:TASK"),
@@ -96,7 +96,7 @@ def test_senseless_wrappers_are_refused_in_a_sentence(text, words):
     assert str(error.value).count(". ") < 2 and "\n" not in str(error.value)
 
 
-# Turned red by: a wrapper whose reward, or whose hint, reaches held-out problems; one that changes a demonstration.
+# Catches: a wrapper whose reward, or whose hint, reaches held-out problems; one that changes a demonstration.
 @pytest.mark.parametrize("wrapper", EVERY)
 def test_held_out_problems_and_demonstrations_are_those_of_the_task(wrapper):
     plain, task = make_task("addition:digits=2"), make_task(f"{wrapper}addition:digits=2")
@@ -112,7 +112,7 @@ def test_held_out_problems_and_demonstrations_are_those_of_the_task(wrapper):
     assert said[0] == said[1] and len({tuple(x.parts) for x in task.rewards([problem] * 2, ["1", "2"])}) == 1
 
 
-# Turned red by: two draws of one prompt taken for one group; groups of equal prompts taken apart.
+# Catches: two draws of one prompt taken for one group; groups of equal prompts taken apart.
 def test_groups_are_rows_of_one_draw():
     a, b = Problem("a"), Problem("a")
     assert list(groups([a, a, b, b, b])) == [slice(0, 2), slice(2, 5)] and list(groups([])) == []
@@ -132,7 +132,7 @@ def majority(answers: tuple) -> str | None:
     return best if most > 1 or sum(answer is not None for answer in answers) == 1 else None
 
 
-# Turned red by: training on other prompts than asked for; rewards of the test that come from votes.
+# Catches: training on other prompts than asked for; rewards of the test that come from votes.
 def test_votes_on_the_prompts_of_the_test():
     rng = np.random.default_rng(0)
     for on, wanted in ("train", False), ("test", True):
@@ -143,13 +143,13 @@ def test_votes_on_the_prompts_of_the_test():
         assert task.rewards([tests[0]] * 2, ["0", "0"]) == [float(tests[0].answer == "0")] * 2
 
 
-# Turned red by: ties that go to the last answer; a missing answer that votes; a majority of one among other answers.
+# Catches: ties that go to the last answer; a missing answer that votes; a majority of one among other answers.
 def test_votes_beside_a_count_of_all_groups():
     for answers in itertools.product(["1", "2", "3", None], repeat=4):
         assert votes(answers) == [x is not None and x == majority(answers) for x in answers]
 
 
-# Turned red by: labels in the reward; the share of right majorities counted over responses; whole texts compared where
+# Catches: labels in the reward; the share of right majorities counted over responses; whole texts compared where
 # the task knows the final answer.
 def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
     task = make_task("vote:scratchpad")
@@ -165,7 +165,7 @@ def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
     assert plain.rewards(drawn(plain) * 3, ["", "", "12"]) == [0, 0, 1]
 
 
-# Turned red by: whole texts compared where a reward reads an expression, or a task an answer, so that all differ.
+# Catches: whole texts compared where a reward reads an expression, or a task an answer, so that all differ.
 def test_a_vote_compares_the_expressions_that_math_reads(tmp_path):
     pytest.importorskip("math_verify")
     rows = [{"prompt": f"What is {i} + {i}?", "answer": 2.0 * i} for i in range(20)]
@@ -178,7 +178,7 @@ def test_a_vote_compares_the_expressions_that_math_reads(tmp_path):
     assert task.rewards(drawn(task) * 3, ["1;#4", "2;2;#4", "#5"]) == [1, 1, 0]
 
 
-# Turned red by: a hint before the response to a conversation, which the policy does not read.
+# Catches: a hint before the response to a conversation, which the policy does not read.
 def test_a_conversation_has_no_hints(tmp_path):
     rows = [{"messages": [{"role": "user", "content": f"letter {x}"}, {"role": "assistant", "content": x * 2}]}
             for x in "abcdefghijkl"]
@@ -187,7 +187,7 @@ def test_a_conversation_has_no_hints(tmp_path):
         make_task(f"hints:{tmp_path}/talk.jsonl")
 
 
-# Turned red by: another formula than Kimi's; a wrong answer that gains; shortest and longest of right answers only.
+# Catches: another formula than Kimi's; a wrong answer that gains; shortest and longest of right answers only.
 def test_relative_length_beside_the_formula_of_kimi():
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -204,7 +204,7 @@ def test_relative_length_beside_the_formula_of_kimi():
             assert relative(lengths, right, wrong) == pytest.approx(expected)
 
 
-# Turned red by: characters counted where tokens are known; the hint counted; the order of wrappers changing a reward.
+# Catches: characters counted where tokens are known; the hint counted; the order of wrappers changing a reward.
 def test_length_counts_tokens_of_the_policy():
     task = make_task("length,coef=1:addition:digits=2")
     problem = drawn(task)[0]
@@ -217,7 +217,7 @@ def test_length_counts_tokens_of_the_policy():
         assert t.rewards([p := drawn(t)[0], p], [Sampled(p.answer, 2), Sampled("x", 4)]) == pytest.approx([1.2, 0])
 
 
-# Turned red by: another step than A-DLP's; a negative coefficient; the true accuracy in place of the votes' where there
+# Catches: another step than A-DLP's; a negative coefficient; the true accuracy in place of the votes' where there
 # are no labels.
 def test_the_adaptive_coefficient_follows_the_accuracy():
     task = make_task("length,coef=0.1,adaptive=yes,target=0.5,rate=0.2:addition:digits=2")
@@ -232,7 +232,7 @@ def test_the_adaptive_coefficient_follows_the_accuracy():
     assert voted.coef == pytest.approx(0.1 + 0.2 * 0.5)
 
 
-# Turned red by: a right answer that counts as wrong in the wrapper, because the sum of its parts is .9999999999999999.
+# Catches: a right answer that counts as wrong in the wrapper, because the sum of its parts is .9999999999999999.
 @pytest.mark.parametrize("reward", [lambda prompt, response: 0.7 + 0.2 + 0.1,
                                     lambda prompt, response: {"a": 0.7, "b": 0.2, "c": 0.1}])
 def test_parts_that_sum_to_one_make_a_right_answer(reward):
@@ -241,7 +241,7 @@ def test_parts_that_sum_to_one_make_a_right_answer(reward):
     assert found == pytest.approx([1.5, 0.5]) and all(x.right and x.parts["right"] == 1 for x in found)
 
 
-# Turned red by: signs and digits counted as letters; a response in another script that gets more than its share.
+# Catches: signs and digits counted as letters; a response in another script that gets more than its share.
 def test_consistency_is_the_share_of_letters():
     assert script_of("δγ+κε=") == "greek" and script_of("3+4=") == "common" and script_of("Привет, abc") == "cyrillic"
     assert consistency("αβ=", "αaαb12") == 0.5 and consistency("αβ=", "12+3") == 1 and consistency("12", "abc") == 1
@@ -261,7 +261,7 @@ def test_consistency_is_the_share_of_letters():
     assert whole.rewards([problem] * 2, [mixed, problem.answer]) == [0, 1]
 
 
-# Turned red by: a file of prompts in one script that is refused; names of roles that count as the prompt's language.
+# Catches: a file of prompts in one script that is refused; names of roles that count as the prompt's language.
 def test_the_language_of_a_conversation_is_that_of_its_last_turn(tmp_path):
     talk = [{"role": role, "content": "Γεια"} for role in ("user", "assistant", "user")]
     (tmp_path / "talk.jsonl").write_text("".join(json.dumps({
@@ -270,7 +270,7 @@ def test_the_language_of_a_conversation_is_that_of_its_last_turn(tmp_path):
     assert [x.parts["language"] for x in task.rewards(drawn(task) * 2, ["ναι", "yes"])] == [1, 0]
 
 
-# Turned red by: a form that only begins as the pattern says; a form of the task that is not used.
+# Catches: a form that only begins as the pattern says; a form of the task that is not used.
 def test_a_form_is_that_of_the_whole_response():
     task = make_task("format:scratchpad")
     problem = drawn(task)[0]
@@ -282,7 +282,7 @@ def test_a_form_is_that_of_the_whole_response():
     assert shaped == [-0.8, -0.8]                             # a negative reward is not 0 for a wrong form
 
 
-# Turned red by: equal answers in other words, which do not agree.
+# Catches: equal answers in other words, which do not agree.
 @pytest.mark.parametrize(("name", "same", "other"), [
     ("letters", ("3", "3 times", "Three", "It occurs 3 times."), "2"),
     ("sums", ("7 + 6 = 13", "7+6=13", "It is 7 + 6 = 13."), "7 + 6 = 14"),
@@ -295,7 +295,7 @@ def test_votes_are_for_answers_and_not_for_their_words(name, same, other):
     assert task.answer_of(problem, other) != task.answer_of(problem, same[0])
 
 
-# Turned red by: a hint of another length on average; a response judged without its hint; a hint of a held-out problem.
+# Catches: a hint of another length on average; a response judged without its hint; a hint of a held-out problem.
 def test_a_hint_is_the_beginning_of_the_answer():
     task = make_task("hints,share=0.5:addition:digits=2")                 # answers of three digits
     asked = drawn(task, 2000)
@@ -307,7 +307,7 @@ def test_a_hint_is_the_beginning_of_the_answer():
     assert task.rewards([problem] * 2, [rest, problem.of.answer]) == [1, 0]
 
 
-# Turned red by: one task of a mixture that is not looked at; a prompt with its hint that does not fit.
+# Catches: one task of a mixture that is not looked at; a prompt with its hint that does not fit.
 def test_hints_of_a_mixture_and_their_length(tmp_path):
     for text in ("hints:mix:steps+sort", "hints:mix:sort+steps"):
         with pytest.raises(UserError, match="steps asks for more than an answer"):
@@ -318,7 +318,7 @@ def test_hints_of_a_mixture_and_their_length(tmp_path):
     assert longest_prompt(task, CharTokenizer("ab0123456789")) == 43
 
 
-# Turned red by: one clock for both languages; a fall at too little success; a language without prompts that falls.
+# Catches: one clock for both languages; a fall at too little success; a language without prompts that falls.
 def test_the_hints_of_a_language_fade_with_its_own_success():
     task = make_task("hints,share=0.05,step=0.02,target=0.5:language,mode=times:two_scripts")
     greek, latin = ([p for p in drawn(task, 40) if script_of(p.of.prompt) == name][0] for name in ("greek", "latin"))
@@ -335,7 +335,7 @@ def test_the_hints_of_a_language_fade_with_its_own_success():
     assert task.left["greek"] == 0 and {p.hint for p in drawn(task, 200) if script_of(p.of.prompt) == "greek"} == {""}
 
 
-# Turned red by: the state of an inner wrapper left out; a wrapper without state that is kept.
+# Catches: the state of an inner wrapper left out; a wrapper without state that is kept.
 def test_the_state_of_every_layer_is_kept():
     text = "hints:length,adaptive=yes:addition:digits=2"
     task, again = make_task(text), make_task(text)
@@ -347,7 +347,7 @@ def test_the_state_of_every_layer_is_kept():
     assert make_task("length:vote:addition").state_dict() == {}
 
 
-# Turned red by: SFT that is repeated for a wrapper; its own presets in place of the task's.
+# Catches: SFT that is repeated for a wrapper; its own presets in place of the task's.
 def test_the_initial_policy_is_that_of_the_task():
     for given in ("length:vote:addition", Length(make_task("vote:addition"))):
         cfg = LanguageConfig(task=given)
@@ -359,7 +359,7 @@ def test_the_initial_policy_is_that_of_the_task():
     assert LanguageConfig.preset_names("vote:addition:digits=2", grpo) == LanguageConfig.preset_names("addition", grpo)
 
 
-# Turned red by: a method of one response to a prompt that trains on votes; a state that each rank keeps for itself.
+# Catches: a method of one response to a prompt that trains on votes; a state that each rank keeps for itself.
 @pytest.mark.parametrize(("settings", "words"), [
     ({"task": "vote:addition", "samples": 2}, "compare the responses to one prompt; set --samples to 3 or more"),
     ({"task": "length:vote:addition", "samples": 2}, "set --samples to 3 or more"),
@@ -373,7 +373,7 @@ def test_methods_that_do_not_fit_are_refused_before_anything_starts(settings, wo
     assert list(tmp_path.iterdir()) == []
 
 
-# Turned red by: a vote among the responses of a single perturbed policy, or of a greedy response; hints that fade once
+# Catches: a vote among the responses of a single perturbed policy, or of a greedy response; hints that fade once
 # for each perturbed policy; a majority of the two responses of a pair.
 @pytest.mark.parametrize(("method", "task", "words"), [
     ("es", "vote:addition", "es rewards some responses separately; choose another method, such as grpo"),
@@ -389,7 +389,7 @@ def test_methods_without_groups_are_refused(method, task, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# Turned red by: an initial policy that is kept although the file of the reward has changed.
+# Catches: an initial policy that is kept although the file of the reward has changed.
 def test_the_file_of_a_reward_belongs_to_the_identity(tmp_path):
     file = tmp_path / "share.py"
     found = []
@@ -400,7 +400,7 @@ def test_the_file_of_a_reward_belongs_to_the_identity(tmp_path):
     assert found[0] != found[1] and found[0][0] == "addition"
 
 
-# Turned red by: an initial policy of another list of prompts, or of a task with another alphabet or length.
+# Catches: an initial policy of another list of prompts, or of a task with another alphabet or length.
 def test_every_row_and_the_form_of_a_task_belong_to_its_identity():
     rows = [{"prompt": f"{a}{b}>", "answer": f"{b}{a}"} for a in "abcdefgh" for b in "abcdefgh"]
     changed = [[*rows[:i], {**rows[i], "answer": "ba" * 2}, *rows[i + 1:]] for i in range(len(rows))]
@@ -411,7 +411,7 @@ def test_every_row_and_the_form_of_a_task_belong_to_its_identity():
     assert json.dumps(identity(LanguageConfig(task=rows), UserTask(rows))) != found[1]
 
 
-# Turned red by: a wrapper of one's own that needs more than `shape`.
+# Catches: a wrapper of one's own that needs more than `shape`.
 def test_a_wrapper_of_ones_own():
     class Half(Wrapper):
         name = "half"
@@ -426,7 +426,7 @@ def test_a_wrapper_of_ones_own():
         Hints("addition")
 
 
-# Turned red by: prompts of digits alone that get no hint; a hint where the answer alone is not enough.
+# Catches: prompts of digits alone that get no hint; a hint where the answer alone is not enough.
 def test_every_prompt_gets_a_hint_and_tasks_that_ask_for_steps_get_none():
     task = make_task("hints,share=1:modular:noise=0")
     assert all(p.hint == p.of.answer for p in drawn(task, 100))
@@ -434,7 +434,7 @@ def test_every_prompt_gets_a_hint_and_tasks_that_ask_for_steps_get_none():
         make_task("hints:steps")
 
 
-# Turned red by: a demonstration of the whole answer after a hint.
+# Catches: a demonstration of the whole answer after a hint.
 def test_imitation_of_a_task_with_hints_is_that_of_the_task(tmp_path):
     small = {"layers": 1, "width": 16, "heads": 2, "total_steps": 3, "batch": 8, "threads": 1, "tensorboard": False,
              "quiet": True, "preset": "none", "held_out": 8, "log_dir": str(tmp_path)}
@@ -443,7 +443,7 @@ def test_imitation_of_a_task_with_hints_is_that_of_the_task(tmp_path):
     assert losses[0] == losses[1]
 
 
-# Turned red by: a vote that compares letters of two scripts.
+# Catches: a vote that compares letters of two scripts.
 def test_a_vote_on_sums_in_two_scripts_compares_the_sums():
     task = make_task("vote:two_scripts")
     problem = drawn(task)[0]
