@@ -1,4 +1,4 @@
-"""Shared fixtures: the command line, in this process or one of its own, that is killed; a run without clock."""
+"""Shared fixtures: the command line in this or in another process, killed runs, and learning curves without times."""
 import csv
 import multiprocessing
 import os
@@ -16,19 +16,19 @@ from typing import IO, NamedTuple
 
 import pytest
 
-sys.modules["rfc3987_syntax"] = None    # jsonschema goes without: it would take two seconds to make a grammar for IRIs
+sys.modules["rfc3987_syntax"] = None    # jsonschema works without it; its grammar for IRIs takes two seconds to build
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")     # before torch is loaded: tests run side by side
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")     # before torch is loaded: tests run in parallel
 if "SPINUP_TEST_DEVICE" not in os.environ:
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")   # the same tests everywhere; `.ci/gpu tests` runs those of GPUs
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")   # the same tests everywhere; `.ci/gpu tests` runs the GPU tests
 
-CLOCKS = ["steps_per_second", "wall_seconds"]                             # the columns of progress.csv that hold time
+CLOCKS = ["steps_per_second", "wall_seconds"]                             # the columns of progress.csv with times
 CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "rollout_seconds", "tokens_per_second",
                              "update_seconds"])
 COMMAND = Path(__file__).with_name("command.py")
-FOLDERS = tempfile.TemporaryDirectory()                                   # of `ForkedPopen`; removed at the end
-INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: a new one, with its imports
-# What the server of `Forked` imports: nearly all that a run needs, and nothing that starts a thread.
+FOLDERS = tempfile.TemporaryDirectory()                                   # for `ForkedPopen`; removed at the end
+INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: not forked, with all imports
+# Modules that the server of `Forked` imports: nearly all that a run needs, and none that starts a thread.
 PRELOADED = ["torch", "torch.distributed.fsdp", "torch.utils.tensorboard", "matplotlib.figure",
              "matplotlib.backends.backend_agg", "gymnasium", "gymnasium.envs.mujoco.mujoco_env", "rich.progress",
              "IPython.display", "spinup.family", "spinup.runs.public", "spinup.view.plots", "llm.family",
@@ -46,7 +46,7 @@ class Done(NamedTuple):
 
 
 class Process:
-    """A process that runs a command in a folder. Its output goes to files: a pipe that nobody reads fills up."""
+    """A process that runs a command in a folder. Its output goes to files, because an unread pipe fills up."""
 
     pid: int
 
@@ -69,19 +69,20 @@ class Process:
             os.kill(self.pid, number)
 
     def kill(self) -> int:
-        """Kill it without a warning, and return its exit code: -SIGKILL, or that of an end that came before."""
+        """Kill the process with SIGKILL. Return its exit code: -SIGKILL, or another if it had already ended."""
         self.send_signal(signal.SIGKILL)
         return self.wait(30)
 
     def end(self, timeout: float = 120) -> Done:
-        """Wait for the end."""
+        """Wait for the end, and return the exit code and the output."""
         code = self.wait(timeout)
         return Done(code, *(file.read_text() for file in self.files))
 
 
 class Forked(Process):
-    """A module, `spinup` for example, or a script in a process forked from one that has the library imported: it starts
-    in milliseconds, not in three seconds. In all else it is a process of its own: killed, interrupted, ended for real.
+    """A module, for example `spinup`, or a script, in a process forked from one that has already imported the library.
+
+    It starts in milliseconds, not in three seconds. Otherwise it is a usual process: tests can kill or interrupt it.
     """
 
     def __init__(self, folder: Path, program: str, words: list[str], prelude: str = "", cwd: Path | None = None,
@@ -90,7 +91,7 @@ class Forked(Process):
         given = {"program": program, "words": words, "folder": str(cwd or folder), "prelude": prelude,
                  "output": [str(file) for file in self.files], "environment": dict(environment)}
         server = multiprocessing.get_context("forkserver")
-        # By a path, since a forked process cannot import this file by its name.
+        # Run by its path, because a forked process cannot import this file by its name.
         self.process = server.Process(target=runpy.run_path, args=(str(COMMAND),), kwargs={"init_globals": given})
         self.process.start()
         self.pid = self.process.pid
@@ -106,7 +107,7 @@ class Forked(Process):
 
 
 class ForkedPopen(Forked):
-    """What `subprocess.Popen([sys.executable, ..., "-m", MODULE, *WORDS])` starts, forked."""
+    """A replacement for `subprocess.Popen([sys.executable, ..., "-m", MODULE, *WORDS])` that forks."""
 
     def __init__(self, command: list[str], stdin: int | None = None, stdout: IO | int | None = None,
                  stderr: IO | int | None = None, cwd: Path | None = None, env: Mapping[str, str] | None = None,
@@ -133,14 +134,14 @@ class ForkedPopen(Forked):
 
 def run_forked(command: list[str], capture_output: bool = True, text: bool = True, encoding: str = "utf-8",
                **settings: object) -> subprocess.CompletedProcess:
-    """`subprocess.run` of such a command."""
+    """A replacement for `subprocess.run` of such a command."""
     process = ForkedPopen(command, **settings)
     process.wait()
     return subprocess.CompletedProcess(command, process.returncode, *(file.read_text() for file in process.files))
 
 
 class Started(Process):
-    """A program in a process of its own, from its first instruction on."""
+    """A program in a new process, which is not forked from the server."""
 
     def __init__(self, folder: Path, words: list[str]):
         super().__init__(folder)
@@ -173,20 +174,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Tests run side by side: with more, the threads of each would wait for those of the other."""
+    """Use one thread, because tests run in parallel, and their threads would wait for each other."""
     import torch
     from threadpoolctl import threadpool_limits
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with threadpool_limits(1, "blas"):                                    # of NumPy
+    with threadpool_limits(1, "blas"):                                    # for NumPy
         yield
     torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def lean_runs() -> Iterator[list[tuple[object, str, object]]]:
-    """Runs in this process draw no curve, save four times instead of twenty, and do not wait for the disk: all that
-    takes longer than most of them learn. Started processes save and wait, and tests that ask for `full_runs` do it all.
+    """Runs in this process draw no curve, save four times instead of twenty, and do not wait for the disk.
+
+    These steps would take longer than the training in most tests. Processes that a test starts save and wait as usual.
+    The fixture `full_runs` restores all three.
     """
     from spinup.runs import curve, training
     changes = [(curve, "draw_curve", lambda directory: None), (training, "CHECKPOINTS", 4),
@@ -200,21 +203,21 @@ def lean_runs() -> Iterator[list[tuple[object, str, object]]]:
 
 @pytest.fixture
 def few_rows(monkeypatch) -> None:
-    """A run has 40 rows instead of 200, also where `killed` starts it: then these are longer than a single update."""
+    """A run has 40 rows instead of 200, also if `killed` starts it, so that a row spans more than one update."""
     from spinup.runs.training import Training
     monkeypatch.setattr(Training, "epochs", 40)
 
 
 @pytest.fixture
 def full_runs(lean_runs, monkeypatch) -> None:
-    """Runs in this process do what a user's do."""
+    """Undo `lean_runs`: runs in this process draw, save and wait as the runs of a user do."""
     for usual in lean_runs:
         monkeypatch.setattr(*usual)
 
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys) -> Callable[..., Done]:
-    """The command line in this process, standing in an empty folder: `cli("ppo", "--env", "CartPole-v1")`."""
+    """Call the command line in this process, in an empty working folder: `cli("ppo", "--env", "CartPole-v1")`."""
     from spinup.cli import main
     monkeypatch.chdir(tmp_path)
 
@@ -229,11 +232,11 @@ def cli(tmp_path, monkeypatch, capsys) -> Callable[..., Done]:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator[Callable[..., Process]]:
-    """Start `spinup` with these words in the folder `tmp_path`; it is killed where it outlives the test.
+    """Start `spinup` with these words in the folder `tmp_path`. A process that outlives the test is killed.
 
-    script: a file that runs in place of `spinup`. prelude: Python that runs before either, in the same process.
-    draws: whether runs draw their curves. program: what else to start with these words, in a process that is not
-    forked: a new interpreter, for example.
+    script: a file that runs in place of `spinup`. prelude: Python code that runs first, in the same process.
+    draws: whether runs draw their curves. program: another command that gets these words, in a process that is not
+    forked, for example a new interpreter.
     """
     processes = []
 
@@ -253,7 +256,7 @@ def start(tmp_path) -> Iterator[Callable[..., Process]]:
 
 @pytest.fixture
 def fork_python(monkeypatch) -> Callable[[ModuleType], None]:
-    """`fork_python(module)`: what the module starts as `python -m ...` is forked, and needs no seconds of imports."""
+    """`fork_python(module)`: fork what the module starts as `python -m ...`, which saves seconds of imports."""
     def replace(module: ModuleType) -> None:
         forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedPopen, "run": run_forked})
         monkeypatch.setattr(module, "subprocess", forking)
@@ -262,9 +265,9 @@ def fork_python(monkeypatch) -> Callable[[ModuleType], None]:
 
 @pytest.fixture
 def fork_workers(full_runs, monkeypatch) -> None:
-    """Worker processes of `multiprocessing` are forked from the same server; others begin with a new interpreter.
+    """Fork worker processes of `multiprocessing` from the same server. Otherwise each starts a new interpreter.
 
-    All processes of a run must save at the same updates, so this one does what a user's does.
+    All processes of a run must save at the same updates, so this process uses `full_runs`.
     """
     real = multiprocessing.get_context
     monkeypatch.setattr(multiprocessing, "get_context",
@@ -273,14 +276,14 @@ def fork_workers(full_runs, monkeypatch) -> None:
 
 @pytest.fixture
 def forking() -> str:
-    """A prelude for `start`: worker processes are forked at once. Another test lets them begin with an interpreter."""
+    """A prelude for `start` with which worker processes are forked. Another test starts them in new interpreters."""
     return ("import multiprocessing\nget = multiprocessing.get_context\n"
             "multiprocessing.get_context = lambda method=None: get('fork')\n")
 
 
 @pytest.fixture
 def curve() -> Callable[[Path], list[list[str]]]:
-    """The rows of a run's progress.csv as text, names first, without the columns that hold time."""
+    """Read the rows of a run's progress.csv as text, names first, without the columns with times."""
     def read(directory: Path) -> list[list[str]]:
         with open(Path(directory, "progress.csv"), newline="") as file:
             rows = list(csv.reader(file))
@@ -292,13 +295,13 @@ def curve() -> Callable[[Path], list[list[str]]]:
 
 @pytest.fixture
 def tree(tmp_path) -> Callable[[], list[str]]:
-    """Every file and folder below `tmp_path`."""
+    """List every file and folder below `tmp_path`."""
     return lambda: sorted(os.path.relpath(p, tmp_path) for p in tmp_path.rglob("*"))
 
 
 @pytest.fixture
 def rows() -> Callable[[Path], int]:
-    """How many lines a run's progress.csv has, its head included."""
+    """Count the lines of a run's progress.csv, including the header."""
     def count(directory: Path) -> int:
         try:
             return (directory / "progress.csv").read_bytes().count(b"\n")
@@ -309,23 +312,23 @@ def rows() -> Callable[[Path], int]:
 
 @pytest.fixture
 def wait_for() -> Callable[[Callable[[], bool], Process], None]:
-    """Wait until something is so, while a process is at work on it."""
+    """Wait until a condition is true while a process runs."""
     def wait(condition: Callable[[], bool], process: Process) -> None:
         until = time.monotonic() + 120
         while not condition():
-            assert time.monotonic() < until, "it never came to this"
-            assert process.poll() is None, "it ended before its time: " + process.files[1].read_text()
+            assert time.monotonic() < until, "the condition did not become true in 120 s"
+            assert process.poll() is None, "the process ended too early: " + process.files[1].read_text()
             time.sleep(0.002)
     return wait
 
 
 @pytest.fixture
 def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
-    """Start a run, kill it `kills` times at random moments of its first 70 %, go on with it each time; how it ended.
+    """Start a run, kill it `kills` times at random moments of its first 70 %, and resume it each time. Return its end.
 
-    directory: of the run, below `tmp_path`. length: the lines that its progress.csv will have. seed: of the moments.
-    anew: go on for the last time in a new interpreter, with another hash of each text, in place of a forked process.
-    prelude: Python that runs before each of them, `forking` for example.
+    directory: the folder of the run, below `tmp_path`. length: the number of lines of its complete progress.csv. seed:
+    the seed of the random moments. anew: resume for the last time in a new interpreter, with other hashes of strings,
+    and not in a forked process. prelude: Python code that each process runs first, for example `forking`.
     """
     from spinup.runs.checkpoint import load_checkpoint
     from spinup.runs.training import Training
@@ -333,15 +336,15 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
     def run(words: list[object], directory: Path, length: int, kills: int, seed: str, anew: bool = False,
             prelude: str = "") -> Done:
         where, chance = tmp_path / directory, random.Random(seed)
-        # Runs have as many rows there as in this process, where `few_rows` may have changed it.
+        # The processes write as many rows as this one, where `few_rows` may have changed the number.
         prelude += f"from spinup.runs.training import Training; Training.epochs = {Training.epochs}\n"
         interpreter = (sys.executable, "-c", prelude + "import runpy; runpy.run_module('spinup', run_name='__main__')")
         process, last = start(*words, prelude=prelude), 0
         for i in range(kills):
-            # Somewhere in its share of the first 70 %; then from no time to about a row's, to be at any line of the
-            # loop.
+            # Wait for a random row in this kill's share of the first 70 %, and then for a random time of up to about
+            # one row. So the kill may come at any line of the loop.
             target = round(length * 0.7 * (i + chance.random()) / kills)
-            aim = max(2, target, last)                                    # with a row, there is a training
+            aim = max(2, target, last)                                    # the first row shows that training has begun
             wait_for(lambda aim=aim: rows(where) >= aim, process)
             time.sleep(chance.random() * 0.03)
             assert process.kill() == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""The command line: what is typed wrong is answered in one sentence, before anything is made; what is right works."""
+"""The command line: wrong input gets one sentence before any file is created, and correct input works."""
 import importlib
 import json
 import os
@@ -35,7 +35,7 @@ RUN = Path("runs/x/x_s1")
 
 
 class Acts(gymnasium.Env):
-    """It is only looked at: its actions are what no algorithm here serves."""
+    """A base class for environments whose action spaces no algorithm here supports. They are inspected, not run."""
 
     observation_space = Box(-1, 1, (2,))
 
@@ -55,13 +55,13 @@ class ActsText(Acts):
 
 
 class ActsManyWholeNumbers(Acts):
-    action_space = Box(np.arange(60), np.arange(60) + 5, dtype=np.int64)          # numpy writes bounds on several lines
+    action_space = Box(np.arange(60), np.arange(60) + 5, dtype=np.int64)          # numpy prints bounds on several lines
 
 
 for kind in (ActsDict, ActsText, ActsManyWholeNumbers):
     gymnasium.register(f"{kind.__name__}-v0", kind)
 
-WRONG = {                                                                 # what is typed, and words of the answer
+WRONG = {                                                                 # the input, and part of the error message
     "command": ("pop", "no command or algorithm 'pop'. Did you mean 'ppo'?"),
     "command of no likeness": ("zzzzzz", "no command or algorithm 'zzzzzz'. `spinup --help`"),
     "environment": ("ppo --env CartPol-v1", "no environment 'CartPol-v1'. Did you mean 'CartPole-v1'?"),
@@ -136,9 +136,9 @@ WRONG = {                                                                 # what
 }
 
 
-# Catches (tried): cli.py printing the error as it is, of several lines (actions long).
+# Catches: an error of several lines that cli.py prints unchanged (case "actions long").
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, tree, tmp_path, recwarn):
+def test_wrong_input_gets_one_sentence_and_creates_nothing(case, cli, tree, tmp_path, recwarn):
     typed, words = WRONG[case]
     (tmp_path / "empty").mkdir()
     (tmp_path / "alien").mkdir()
@@ -156,7 +156,7 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, tre
 
 
 def unwarned(recwarn) -> bool:
-    """Whether no warning stood beside the sentence."""
+    """Whether no UserWarning accompanied the error message."""
     return not [w for w in recwarn if issubclass(w.category, UserWarning)]
 
 
@@ -166,7 +166,7 @@ def check_refused(done, words: str) -> None:
     assert words in done.err
 
 
-def test_a_gpu_that_is_not_there(cli, tree, monkeypatch):
+def test_absent_gpu_is_refused(cli, tree, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     check_refused(cli("ppo", "--device", "cuda"),
@@ -175,7 +175,7 @@ def test_a_gpu_that_is_not_there(cli, tree, monkeypatch):
 
 
 class Hide:
-    """A finder that finds all but one package, as if it had never been installed."""
+    """An import finder that hides one package, as if it were not installed."""
 
     def __init__(self, finder, package: str):
         self.finder, self.package = finder, package
@@ -193,22 +193,22 @@ class Hide:
     ("ale_py", "atari", "ALE/Pong-v5"), ("ale_py", "atari", "PongNoFrameskip-v4"),
     ("supersuit", "multi", "butterfly/pistonball-v6"), ("mpe2", "multi", "mpe/simple_spread-v3"),
     ("multi_agent_ale_py", "multi", "atari/pong-v3"), ("rlcard", "multi", "classic/gin_rummy-v4")])
-def test_a_missing_extra_is_named_with_its_pip_line(package, extra, env, cli, tree, monkeypatch):
+def test_missing_extra_is_named_with_its_pip_command(package, extra, env, cli, tree, monkeypatch):
     hide(package, monkeypatch)
     check_refused(cli("ppo", "--env", env), f"{package}; type: pip install 'spinup-rl[{extra}]'\n")
     assert tree() == []
-    if extra in ("box2d", "multi"):                                       # others have been registered by now
+    if extra in ("box2d", "multi"):                                       # the others are already registered
         assert env not in cli("envs").out.split()
 
 
-# Catches: asking for the package that registers an environment of our own as well.
-def test_our_grids_need_no_package(cli, monkeypatch):
+# Catches: a check for the package minigrid although the environment is implemented in this library.
+def test_built_in_gridworlds_need_no_minigrid_package(cli, monkeypatch):
     hide("minigrid", monkeypatch)
     assert cli("ppo", "--env", "MiniGrid-DoorKey-8x8", *TINY[2:], "--exp-name", "x").code == 0
 
 
 def hide(package: str, monkeypatch) -> None:
-    """As if a package had never been installed."""
+    """Hide a package, as if it were not installed."""
     for name in [m for m in sys.modules if m.partition(".")[0] == package or m.startswith("gymnasium.envs.box2d")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Hide(f, package) for f in sys.meta_path])
@@ -216,14 +216,14 @@ def hide(package: str, monkeypatch) -> None:
 
 
 class Bomb:
-    """Runs code where it is unpickled."""
+    """An object that runs code when it is unpickled."""
 
     def __reduce__(self):
         return open, ("exploded.txt", "w")
 
 
 def damaged(path: Path) -> dict[str, bytes]:
-    """What may lie in place of a checkpoint, by name."""
+    """Wrong contents of a checkpoint file, by name."""
     whole = path.read_bytes()
     state = torch.load(path, weights_only=True)
     found = {"empty": b"", "cut after the head": whole[:10], "cut in half": whole[:len(whole) // 2],
@@ -240,13 +240,13 @@ def damaged(path: Path) -> dict[str, bytes]:
     return found
 
 
-# Catches: attributes that torch does not write, which make it read uninitialised memory; compressed parts; a
-# checksum that is not compared.
-def test_no_changed_byte_of_a_checkpoint_is_believed(cli, tmp_path):
+# Catches: accepted zip attributes that torch never writes, with which it reads uninitialised memory; accepted
+# compressed parts; a checksum that is not compared.
+def test_changed_bytes_of_a_checkpoint_are_refused_or_harmless(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x", "--hidden", 8).code == 0
     path, changed, chance = tmp_path / RUN / "checkpoint.pt", tmp_path / "changed.pt", random.Random(0)
     whole, expected, refused = path.read_bytes(), repr(load_checkpoint(path)), 0
-    directory = whole.index(b"PK\x01\x02")                              # of the zip file, where most fields matter
+    directory = whole.index(b"PK\x01\x02")                              # directory of the zip file: most fields matter
     parts = [found.start() for found in re.finditer(rb"PK\x01\x02", whole)]
     flips = [(part + offset, bit) for part in parts for offset, bit in ((10, 8), (38, 16))]  # compression, attributes
     flips += [(chance.randrange(start, len(whole)), 1 << chance.randrange(8))
@@ -254,17 +254,17 @@ def test_no_changed_byte_of_a_checkpoint_is_believed(cli, tmp_path):
     for place, bit in flips:
         changed.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1:])
         try:
-            assert repr(load_checkpoint(changed)) == expected, place      # a byte that means nothing
+            assert repr(load_checkpoint(changed)) == expected, place      # a byte without meaning
         except UserError as error:
             refused += "\n" not in str(error)
     assert refused > 300
 
 
-# Catches (each tried): checkpoint.py with weights_only=False (exploded.txt appears), not comparing the checksums, or
-# not keeping torch's warning to itself; api.py not comparing the algorithms.
-def test_a_damaged_or_dangerous_checkpoint_is_refused_and_runs_no_code(cli, tree, tmp_path, recwarn):
+# Catches: `weights_only=False` when a checkpoint is loaded (exploded.txt appears); checksums that are not compared; a
+# visible warning of torch; a checkpoint of another algorithm that is accepted.
+def test_damaged_or_malicious_checkpoint_is_refused_and_runs_no_code(cli, tree, tmp_path, recwarn):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
-    (tmp_path / RUN / "result.json").unlink()                             # as if it had been killed
+    (tmp_path / RUN / "result.json").unlink()                             # as if the run had been killed
     path = tmp_path / RUN / "checkpoint.pt"
     for name, content in damaged(path).items():
         path.write_bytes(content)
@@ -285,8 +285,8 @@ def test_a_damaged_or_dangerous_checkpoint_is_refused_and_runs_no_code(cli, tree
                                     "from its config.json")
 
 
-# Catches: an entry that is missed only where it is used, as a KeyError.
-def test_a_checkpoint_that_lacks_an_entry_is_refused(cli, tmp_path):
+# Catches: a missing entry that raises a KeyError only when it is used.
+def test_checkpoint_without_an_entry_is_refused(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     (tmp_path / RUN / "result.json").unlink()
     path = tmp_path / RUN / "checkpoint.pt"
@@ -296,9 +296,9 @@ def test_a_checkpoint_that_lacks_an_entry_is_refused(cli, tmp_path):
         check_refused(cli("resume", RUN), "checkpoint")
 
 
-# Catches: rows that are cut by their number of bytes alone, in the middle of one.
+# Catches: a truncation of rows by their number of bytes alone, which may end within a row.
 @pytest.mark.long
-def test_a_changed_log_is_not_continued(cli, tmp_path):
+def test_changed_progress_csv_is_refused_on_resume(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     path = tmp_path / RUN / "progress.csv"
     whole = path.read_bytes()
@@ -314,8 +314,8 @@ def test_a_changed_log_is_not_continued(cli, tmp_path):
     assert cli("resume", RUN, "--total-steps", 1024).code == 0
 
 
-# Catches: settings of config.json that are believed, whatever the run was trained with.
-def test_a_changed_setting_of_a_run_is_noticed(cli, tmp_path):
+# Catches: settings of config.json that are not compared with those of the training.
+def test_changed_setting_in_config_json_is_refused_on_resume(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     path = tmp_path / RUN / "config.json"
     begun = json.loads(path.read_text())
@@ -323,12 +323,12 @@ def test_a_changed_setting_of_a_run_is_noticed(cli, tmp_path):
     check_refused(cli("resume", RUN, "--total-steps", 1024), "config.json has changed since the checkpoint: lr was")
 
 
-def test_a_name_with_a_dollar_is_drawn_as_it_is(cli, tmp_path):
+def test_run_name_with_dollar_signs_can_be_plotted(cli, tmp_path):
     name = r"a$\frac{1$"
     assert cli("ppo", *TINY, "--exp-name", name).code == 0 and cli("plot", f"runs/{name}").code == 0
 
 
-def test_a_damaged_config_json_is_refused(cli, tmp_path):
+def test_damaged_config_json_is_refused(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     (tmp_path / RUN / "result.json").unlink()
     path = tmp_path / RUN / "config.json"
@@ -345,7 +345,7 @@ def test_a_damaged_config_json_is_refused(cli, tmp_path):
     check_refused(cli("eval", RUN), "checkpoint.pt does not")
 
 
-# Catches: believing what JSON or a table says, whatever it is.
+# Catches: contents of a JSON file or a table that are not checked.
 def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     for file, content, command, words in (
@@ -371,7 +371,7 @@ def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
         path.write_bytes(whole)
 
 
-def test_a_folder_above_one_run_stands_for_it_and_above_several_is_refused(cli):
+def test_parent_folder_of_one_run_is_accepted_and_of_several_refused(cli):
     ended = cli("ppo", *TINY, "--exp-name", "x", "--no-quiet")
     assert ended.code == 0 and ended.out.endswith("  spinup resume runs/x/x_s1 --total-steps 1024\n")
     assert "runs/x/x_s1 is finished: 512 steps;" in cli("resume", "runs").out
@@ -389,9 +389,9 @@ def test_help_names_every_command_and_algorithm(words, cli):
     assert max(map(len, done.out.splitlines())) <= 120
 
 
-# Catches (tried): one field left out of `config_parser`.
+# Catches: a field that `config_parser` leaves out.
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_help_of_an_algorithm_explains_every_setting(name, cli):
+def test_help_of_an_algorithm_explains_every_setting(name, cli):
     done = cli(name, "--help")
     assert done.code == 0
     said = " ".join(done.out.split())
@@ -400,13 +400,13 @@ def test_the_help_of_an_algorithm_explains_every_setting(name, cli):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command, cli, tree):
+def test_every_command_has_a_help_text(command, cli, tree):
     done = cli(command, "--help")
     assert done.code == 0 and done.out.startswith(f"usage: spinup {command}") and done.err == ""
     assert tree() == []
 
 
-def test_settings_as_people_type_them(cli, tmp_path):
+def test_settings_can_be_typed_in_the_usual_notations(cli, tmp_path):
     (tmp_path / "mine.toml").write_text("epochs = 2\nlr = 1e-4\nhidden = [16, 16]\n")
     assert cli("ppo", "--config", "mine.toml", "--total_steps", "1e3", "--num-envs=4", "--rollout-steps", "3_2",
                "--hidden", "32,32", "--no-tensorboard", "--normalise-obs", "--anneal", "no", "--quiet", "true",
@@ -421,7 +421,7 @@ def test_settings_as_people_type_them(cli, tmp_path):
 
 
 @pytest.mark.long
-def test_the_first_line_names_the_preset(cli):
+def test_first_line_names_the_preset(cli):
     small = ["--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 64]
     assert cli("ppo", *small).out.startswith("preset: CartPole-v1\n")
     assert cli("ppo", *small, "--preset", "none").out.startswith("preset: none; defaults for discrete actions\n")
@@ -432,16 +432,16 @@ def run(*words: object, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run([str(w) for w in words], cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-# Catches (tried): `import torch` at the top of cli.py; `torch.nn.attention.bias`, which takes three seconds, at the
-# top of score.py.
-def test_help_comes_at_once_and_nothing_is_imported_without_need(tmp_path):
+# Catches: `import torch` at the top of cli.py; `torch.nn.attention.bias`, which takes three seconds, at the top of
+# score.py.
+def test_help_is_fast_and_imports_are_lazy(tmp_path):
     seconds = []
     for _ in range(3):
         before = os.times()
         assert run(sys.executable, "-m", "spinup", "--help", cwd=tmp_path).returncode == 0
         after = os.times()
         seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert min(seconds) < 0.5                                             # of a processor, however busy the machine is
+    assert min(seconds) < 0.5                                             # CPU time, even if the machine is busy
     for code in ("import sys, spinup.cli; spinup.cli.run(['--help']); "
                  "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'gymnasium', 'rich')))",
                  "import sys, spinup, llm; dir(spinup), dir(llm); sys.exit('torch' in sys.modules)",
@@ -451,7 +451,7 @@ def test_help_comes_at_once_and_nothing_is_imported_without_need(tmp_path):
 
 
 @pytest.mark.long
-def test_the_three_names_of_the_command_are_one(tmp_path):
+def test_three_names_of_the_command_behave_the_same(tmp_path):
     console = Path(sys.executable).with_name("spinup.exe" if os.name == "nt" else "spinup")
     assert entry_points(group="console_scripts")["spinup"].value == "spinup.cli:main"
     names = [console], [sys.executable, "-m", "spinup"], [sys.executable, "-m", "spinup.run"]
@@ -463,7 +463,7 @@ def test_the_three_names_of_the_command_are_one(tmp_path):
 
 
 @pytest.mark.long
-def test_from_the_first_command_to_the_last_in_processes_of_their_own(start, tmp_path):
+def test_printed_next_commands_work_in_separate_processes(start, tmp_path):
     trained = start("ppo", "--total-steps", "6e3", "--num-envs", 4, "--rollout-steps", 32,
                     program=(sys.executable, "-m", "spinup.run")).end()
     assert trained.code == 0 and trained.err == ""
@@ -477,10 +477,10 @@ def test_from_the_first_command_to_the_last_in_processes_of_their_own(start, tmp
     assert list(tmp_path.rglob("*.svg"))
 
 
-# Catches: a module in a folder of runs that is imported, though the folder may come from anybody.
+# Catches: an import of a module in a folder of runs, which may come from an untrusted source.
 @pytest.mark.parametrize("settings", [{"env": "runs.exp.evil:X-v0"}, {"env": "runs.exp.exp_s1.evil:X-v0"},
                                       {"env": "runs.my exp.evil:X-v0"}])
-def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_path):
+def test_no_command_imports_a_module_from_a_folder_of_runs(settings, cli, tmp_path):
     done = cli("ppo", "--exp-name", "exp", "--total-steps", 64, "--num-envs", 2, "--rollout-steps", 16,
                "--minibatches", 1, "--quiet")
     assert done.code == 0
@@ -500,9 +500,9 @@ def test_no_command_imports_a_module_that_a_run_brings_along(settings, cli, tmp_
     assert sorted(tmp_path.rglob("*")) == before
 
 
-# Catches: code that a list of rewards names, a path with a space, a setting besides the task and the reward; a
-# stranger's folder of runs as the current folder; a file of the user's own that is refused.
-def test_code_in_a_folder_of_runs_is_found_in_every_setting(tmp_path, monkeypatch):
+# Catches: an unchecked list of rewards, path with a space, or setting other than the task and the reward; an untrusted
+# folder of runs as the working folder; a refusal of the user's own file.
+def test_code_in_a_folder_of_runs_is_refused_in_every_setting(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("runs/exp/exp_s1", "runs/my exp"):
         Path(folder).mkdir(parents=True)
@@ -522,9 +522,9 @@ def test_code_in_a_folder_of_runs_is_found_in_every_setting(tmp_path, monkeypatc
             check_modules(run.with_name(name), {"env": "evil:X-v0"})
 
 
-# Catches: a seed or folders of the file that the grid replaces by the defaults; a value of a variable that is not
-# set.
-def test_a_grid_heeds_its_file_and_refuses_what_is_empty(cli, tmp_path):
+# Catches: a seed or log_dir of the file that the grid replaces with the default; an accepted empty value, as from a
+# shell variable that is not set.
+def test_grid_uses_its_settings_file_and_refuses_empty_values(cli, tmp_path):
     (tmp_path / "mine.toml").write_text('seed = 7\nlog_dir = "big"\ntotal_steps = 32\nrollout_steps = 8\nnum_envs = 2\n'
                                         "minibatches = 1\n")
     done = cli("grid", "ppo", "--config", "mine.toml", "--lr", "1e-3")
@@ -534,7 +534,7 @@ def test_a_grid_heeds_its_file_and_refuses_what_is_empty(cli, tmp_path):
         assert done.code == 2 and f"{words[2]} is empty; give it a value, or leave it out" in done.err
 
 
-# Catches: only the last of two lists.
-def test_a_list_is_given_once(cli):
+# Catches: two lists for one flag of which only the last is used.
+def test_list_flag_given_twice_is_refused(cli):
     done = cli("bench", "suite", "classic", "--seeds", 1, 2, "--seeds", 3)
     assert done.code == 2 and "--seeds is given twice; give all values after one --seeds" in done.err

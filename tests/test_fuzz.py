@@ -1,6 +1,6 @@
-"""Files and settings with random faults: each must be refused in one sentence, or be used with finite numbers.
+"""Files and settings with random faults: each must be refused in one sentence, or give finite numbers.
 
-FUZZ=2000 makes as many of them, FUZZ_SEED=7 others.
+FUZZ=2000 sets the number of faults, and FUZZ_SEED=7 the seed of the random number generator.
 """
 import io
 import json
@@ -47,12 +47,12 @@ WORDS = ["", "x", "0", "-1", "1e999", "nan", "inf", "1,2", "true", "none", "1e44
 
 
 class Stop(Exception):
-    """Ends a training in its middle."""
+    """Raised to end a training before its last step."""
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Path:
-    """One of each kind of file that is read back."""
+    """A folder with one file of each kind that the library reads."""
     folder = tmp_path_factory.mktemp("kept")
     spinup.ppo("CartPole-v1", **QUIET, log_dir=str(folder), exp_name="ppo", total_steps=256, num_envs=2,
                rollout_steps=32, minibatches=2, hidden=(8,), normalise_obs=True)
@@ -79,7 +79,7 @@ def kept(tmp_path_factory) -> Path:
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
-    """The data with a byte changed, cut short, or with something between or after."""
+    """The data with one fault: a changed bit, a cut, inserted or appended bytes, swapped halves, or no data."""
     way, at = rng.choice(["flip", "cut", "insert", "swap", "empty", "append"]), rng.randrange(max(1, len(data)))
     if way == "flip" and data:
         return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1:]
@@ -93,7 +93,7 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_value(value: Any, rng: random.Random, junk: Callable[[Any], Any]) -> Any:
-    """The value with one of its parts replaced, renamed or taken out."""
+    """The value with one of its parts replaced, renamed or removed."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         key = rng.choice(sorted(value, key=str))
         if rng.random() < 0.15:
@@ -113,7 +113,7 @@ def mutate_json(path: Path, rng: random.Random) -> None:
 
 
 def mutate_tensors(path: Path, rng: random.Random) -> None:
-    """A checkpoint whose checksums are right and whose contents are not."""
+    """Damage the contents of a checkpoint, but keep its checksums correct."""
     def junk(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and rng.random() < 0.8:
             return rng.choice([value[..., None], value.to(torch.int64), value.to(torch.float64) * math.nan,
@@ -127,7 +127,7 @@ def mutate_file(path: Path, rng: random.Random) -> None:
     path.write_bytes(mutate_bytes(path.read_bytes(), rng))
 
 
-# What reads a file returns what came of it, which must be the same for a file that the fault left as good as it was.
+# These functions read a file and return a result. `CASES` marks the files whose result no accepted fault may change.
 
 
 def act(run: Path) -> list[float]:
@@ -172,8 +172,8 @@ def settings(path: Path) -> str:
     return repr(configure(find("ppo"), {}, file=path))
 
 
-# What is mutated in a copy of `kept`: (the file, how, what reads it, of which folder or file, whether each change must
-# be noticed).
+# Changes to a copy of `kept`: (the file, the function that changes it, the function that reads it, the folder or file
+# to read, whether each fault must be refused or leave the result unchanged).
 CASES: dict[str, tuple[str, Callable, Callable, str, bool]] = {
     "checkpoint bytes": ("ppo/ppo_s1/checkpoint.pt", mutate_file, act, "ppo/ppo_s1", True),
     "checkpoint contents": ("ppo/ppo_s1/checkpoint.pt", mutate_tensors, act, "ppo/ppo_s1", False),
@@ -199,7 +199,7 @@ CASES: dict[str, tuple[str, Callable, Callable, str, bool]] = {
 
 @pytest.fixture(scope="module")
 def whole(kept, tmp_path_factory) -> dict[str, Any]:
-    """What comes of each file without a fault."""
+    """The result of reading each file without a fault."""
     found = {}
     for case, (_, _, read, what, noticed) in CASES.items():
         if noticed:
@@ -209,7 +209,7 @@ def whole(kept, tmp_path_factory) -> dict[str, Any]:
 
 
 def check(case: str, kept: Path, whole: dict[str, Any], folder: Path, rng: random.Random) -> str:
-    """Mutate and read once; what went wrong, or nothing."""
+    """Change a file and read it. Return a description of the failure, or an empty string."""
     pattern, change, read, what, noticed = CASES[case]
     top, source = (place / pattern.partition("/")[0] for place in (folder, kept))
     shutil.rmtree(folder, ignore_errors=True)
@@ -225,13 +225,13 @@ def check(case: str, kept: Path, whole: dict[str, Any], folder: Path, rng: rando
         ours = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)
                 if "/spinup/" in f.filename or "/llm/" in f.filename]
         return f"{case}: {type(error).__name__}: {str(error)[:150]} from {ours[-4:]}"
-    if noticed and repr(came) != repr(whole[case]):                       # NaN is NaN
+    if noticed and repr(came) != repr(whole[case]):                       # as text, NaN equals NaN
         return f"{case}: accepted silently"
     return ""
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_file_with_a_fault_is_refused_in_a_sentence_or_used_well(case, kept, whole, tmp_path, monkeypatch):
+def test_faulty_file_is_refused_in_one_sentence_or_gives_finite_numbers(case, kept, whole, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = list(CASES)
     rounds = range(names.index(case), NUMBER, len(names) + 1)
@@ -242,7 +242,7 @@ def test_a_file_with_a_fault_is_refused_in_a_sentence_or_used_well(case, kept, w
     assert not wrong, "\n".join(sorted(set(wrong)))
 
 
-def test_a_setting_with_a_fault_is_refused_in_a_sentence(tmp_path, monkeypatch):
+def test_faulty_setting_is_accepted_or_refused_with_a_message(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng, wrong = random.Random(SEED), []
     chosen = [a for a in [*algorithms().values(), *algorithms("llm").values()] if not a.variant]

@@ -1,4 +1,4 @@
-"""What a newcomer to the house must edit: nothing. One of each is added to a copy of it, and found everywhere."""
+"""New algorithms, tasks and environments are found without registration: a copy of the project gets one of each."""
 import importlib.util
 import os
 import shutil
@@ -13,14 +13,14 @@ OUTSIDE = ROOT / "tests" / "outside"
 PAGE = "# {}\n\n" + "\n\n".join(f"## {section}\n\n..." for section in (
     "Background", "Quick facts", "Key equations", "From equation to code", "Pseudocode", "API", "Metrics",
     "Failure modes, and what you would see", "Results", "Its counterpart in `llm`", "Papers, and why these"))
-NEW = {  # every file of this is new; what it holds, or the file that it is a copy of
+NEW = {  # new files: the content, or the file to copy
     # an algorithm
     "spinup/algos/my_a2c.py": OUTSIDE / "my_a2c.py",
     "spinup/algos/my_a2c.toml": "order = 15\n" + (OUTSIDE / "my_a2c.toml").read_text() + (
         '\n[metrics]\nmy_column = "told by nobody but this algorithm"\n'),
     "tests/algos/test_my_a2c.py": """SUITE = {"settings": {"lr": 0.01}, "tasks": {"discrete": {"num_envs": 8}}}\n""",
     "docs/algorithms/my_a2c.md": PAGE.format("My A2C"),
-    # a method of language models
+    # a method for language models
     "llm/algos/my_method.py": OUTSIDE / "my_method.py",
     "llm/algos/my_method.toml": 'order = 25\nparent = "vpg"\n',
     "tests/llm/test_my_method.py": "",
@@ -33,12 +33,12 @@ NEW = {  # every file of this is new; what it holds, or the file that it is a co
     "spinup/envs/worlds/my_world.py": "from spinup.envs.worlds.chain import Chain\n\nWORLDS = {'MyWorld-v0': lambda "
                                       "num_envs, seed: Chain(5, False, num_envs, seed)}\n",
     "tests/envs/worlds/test_my_world.py": ""}
-VARIANT = "spinup/algos/ppo.toml", "\n[variants.careful_ppo]\nclip_ratio = 0.05\n"        # the one edit of a variant
+VARIANT = "spinup/algos/ppo.toml", "\n[variants.careful_ppo]\nclip_ratio = 0.05\n"        # a variant needs one edit
 
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
-    """A copy of the house with one of each added, and how a process finds it."""
+    """A copy of the project with one new file of each kind."""
     copy = tmp_path_factory.mktemp("house")
     for part in ("spinup", "llm", "tests", "docs/algorithms", "docs/llm"):
         shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*.json", "*.png"))
@@ -46,7 +46,7 @@ def house(tmp_path_factory):
     shutil.copy(ROOT / "docs" / "conf.py", copy / "docs")
     for name, content in NEW.items():
         path = copy / name
-        assert not path.exists(), f"{name} is there already"
+        assert not path.exists(), f"{name} already exists"
         path.write_text(content.read_text() if isinstance(content, Path) else content)
     name, more = VARIANT
     (copy / name).write_text((copy / name).read_text() + more)
@@ -54,16 +54,16 @@ def house(tmp_path_factory):
 
 
 def run(house: Path, *words: object) -> str:
-    """What a Python process with the copied house prints; it must end well."""
+    """The output of a Python process that uses the copy. The process must succeed."""
     done = subprocess.run([sys.executable, *map(str, words)], cwd=house, capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(house), "OMP_NUM_THREADS": "1"})
     assert not done.returncode, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
 
-# Catches: a list of algorithms, variants, methods, tasks or environments anywhere in the product.
+# Catches: a list of algorithms, variants, methods, tasks or environments anywhere in the library.
 @pytest.mark.long
-def test_the_command_line_and_the_packages_find_them(house):
+def test_command_line_and_packages_find_new_files(house):
     said = run(house, "-c", """
 import sys
 from spinup.cli import run
@@ -84,9 +84,9 @@ print(llm.my_method("my-task:length=3", total_steps=1, prompts=2, samples=2, hel
         assert expected in said, expected
 
 
-# Catches: a list of algorithms or methods in the tests or the documentation; a rule of the house that names one.
+# Catches: a list of algorithms or methods in the tests or the documentation; a project rule that names one of them.
 @pytest.mark.long
-def test_the_tests_and_the_documentation_find_them(house):
+def test_tests_and_documentation_find_new_files(house):
     passed = run(house, "-m", "pytest", "-q", "-n", "0", "-p", "no:randomly", "tests/algos/test_suite.py",
                  "tests/llm/test_seam.py", "tests/test_house.py", "-k",
                  "(my_a2c and (learns or column or setting or preset or refuses)) or (my_method and loss) or "

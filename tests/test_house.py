@@ -1,4 +1,4 @@
-"""The rules of the house that no unit test sees: who may import whom, what no file may do, how long a file may be."""
+"""Project rules that no unit test checks: permitted imports, forbidden calls, and the length of files and lines."""
 import ast
 import importlib
 import inspect
@@ -42,12 +42,12 @@ CORE = [p for p in FILES if p.is_relative_to(ROOT / "spinup" / "core")]
 
 
 def module_of(path: Path) -> str:
-    """The full name of a file's module; a package's own is its `__init__`."""
+    """The full name of a file's module. The name of a package ends in `__init__`."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def part(module: str) -> str:
-    """core, envs, runs, algos, llm, ... of a module's full name; for a file right in `spinup` its own name."""
+    """The part of the project, such as core, envs or llm, of a module; for a file directly in `spinup`, its name."""
     names = module.split(".")
     return "llm" if names[0] == "llm" else names[1] if len(names) > 1 else "__init__"
 
@@ -59,17 +59,17 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    """All nodes of a file, those in functions too."""
+    """All nodes of a file, including those in functions."""
     return [*ast.walk(tree(path))]
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """(module, name) of every import in a file, those in functions too; the name is "" for a plain `import module`."""
+    """(module, name) of every import in a file, also in functions. The name is "" for a plain `import module`."""
     for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide where an arrow points"
+            assert node.level == 0, f"{path}: has a relative import; write it as an absolute one"
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 file = ROOT / whole.replace(".", "/")
@@ -79,7 +79,7 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
 
 @cache
 def calls(path: Path) -> list[tuple[str, dict[str, str]]]:
-    """What every call in a file calls, and its keyword arguments, as they are written."""
+    """The function and the keyword arguments of every call in a file, as text."""
     return [(ast.unparse(node.func), {k.arg or "**": ast.unparse(k.value) for k in node.keywords})
             for node in nodes(path) if isinstance(node, ast.Call)]
 
@@ -91,7 +91,7 @@ def ours(path: Path) -> list[tuple[str, str]]:
 
 
 def file_of(module: str) -> str:
-    """The module whose file an import reads: that of a package is its `__init__`."""
+    """The module whose file an import loads. For a package it is `__init__`."""
     return f"{module}.__init__" if (ROOT / module.replace(".", "/")).is_dir() else module
 
 
@@ -118,17 +118,17 @@ def test_every_imported_name_exists():
                 if "__getattr__" not in defined and name not in defined]
 
 
-# Catches: `import spinup.runs.run` in core or envs, inside of a function too; `from spinup import envs` likewise;
-# anything of `llm` in spinup, its command line aside.
-def test_arrows_point_one_way():
+# Catches: `import spinup.runs.run` in core or envs, also within a function; `from spinup import envs` in core; an
+# import of `llm` in spinup, except in its command line.
+def test_imports_go_one_way():
     arrows = [(module_of(path), module) for path in FILES for module, _ in ours(path)]
-    # The first: `from spinup import __version__`.
+    # The first condition is about `from spinup import __version__`.
     assert not [f"{me} imports {module}" for me, module in arrows
                 if part(me) not in ("runs", "view", "bench", "cli") and module == "spinup"
                 or module != "spinup" and part(module) not in ARROWS[part(me)]]
 
 
-# Catches: an import in a function, back to a file that imports this one, at once or by way of others.
+# Catches: an import within a function of a file that imports this one, directly or through other files.
 def test_no_imports_run_in_circles():
     graph = {module_of(path): {file_of(module) for module, _ in ours(path)} - {module_of(path)} for path in FILES}
     done: set[str] = set()
@@ -144,16 +144,16 @@ def test_no_imports_run_in_circles():
         follow(module, [])
 
 
-# Catches: gymnasium, or anything of files and command lines, in core.
-def test_core_knows_no_environment_file_or_command_line():
+# Catches: gymnasium, files or the command line in core.
+def test_core_uses_no_environment_file_or_command_line():
     used = {(path, module.split(".")[0]) for path in CORE for module, _ in imports(path)}
     foreign = {"gymnasium", "os", "sys", "io", "pathlib", "argparse", "json", "csv", "rich"}
     assert not {(path, module) for path, module in used if module in foreign}
     assert not {(path, call) for path in CORE for call, _ in calls(path) if call in ("open", "print", "input")}
 
 
-# Catches: an algorithm, or a list of them, named where a new one would then have to be added.
-def test_only_benchmarks_know_algorithms_by_name():
+# Catches: a list of algorithms in which a new algorithm would have to be added.
+def test_only_benchmarks_list_algorithms_by_name():
     methods = {method for family in FAMILIES for method in algorithms(family)}
     for path in FILES:
         me = module_of(path)
@@ -161,13 +161,13 @@ def test_only_benchmarks_know_algorithms_by_name():
             continue
         own = {*BY_MODULE[me].variants, BY_MODULE[me].method} if me in BY_MODULE else set()
         words = {n.value for n in nodes(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-        assert len(words & methods - own) <= 1, f"{me} knows {sorted(words & methods)}"
+        assert len(words & methods - own) <= 1, f"{me} names {sorted(words & methods)}"
 
 
-# Catches: `from spinup.algos.vpg import Config`, or train, or a class, in ppo.py or grpo.py; a function of an
-# algorithm that the TOML file does not name as its parent, nor one of these as theirs.
+# Catches: `from spinup.algos.vpg import Config`, or an import of train or a class, in ppo.py or grpo.py; a function of
+# an algorithm that is no ancestor according to the TOML files.
 @each_algorithm
-def test_an_algorithm_takes_only_pure_functions_of_its_ancestors(algorithm):
+def test_algorithm_imports_only_pure_functions_of_its_ancestors(algorithm):
     allowed = {find(name).module for name in ancestors(algorithm)}
     for module, name in ours(algorithm.path):
         if module in BY_MODULE or part(module) == "algos":
@@ -176,10 +176,10 @@ def test_an_algorithm_takes_only_pure_functions_of_its_ancestors(algorithm):
             assert is_function and name not in ("train", "make_policy"), f"{algorithm.name} imports {module}.{name}"
 
 
-# Catches: a section missing or in another place, code under `__main__` or at import time; a name of a file that
-# has moved in what it differs from; a preset for a setting that is none.
+# Catches: a missing or misplaced section; code under `__main__` or at import time; the old name of a moved file in
+# "Differs from".
 @each_algorithm
-def test_an_algorithms_file_reads_from_top_to_bottom(algorithm: Algorithm):
+def test_algorithm_file_reads_from_top_to_bottom(algorithm: Algorithm):
     words, body = ast.get_docstring(tree(algorithm.path)), tree(algorithm.path).body
     assert words.splitlines()[0].endswith(".") and algorithm.summary == words.splitlines()[0]
     assert (told := re.search(r"[Dd]iffers from (.*?) by", words, re.DOTALL))
@@ -201,8 +201,8 @@ def test_files_and_lines_have_a_limit():
         assert len(lines) <= LONGEST, f"{name} has {len(lines)} lines"
 
 
-# Catches: each of the calls below. A user's file is data: it is parsed, never run.
-def test_nothing_of_a_users_file_is_run():
+# Catches: each of the calls below. A user's file is data: the library parses it and never executes it.
+def test_library_never_executes_the_contents_of_a_users_file():
     for path in FILES:
         for call, keywords in calls(path):
             told = f"{path}: {call}"
@@ -229,9 +229,9 @@ def test_every_algorithm_is_public():
             assert getattr(package, name).__name__ == name
 
 
-# Catches: a variant or a renamed setting that the Config does not have; a table in a TOML file that nobody reads.
+# Catches: a variant or a renamed setting that the Config does not have; an unused table in a TOML file.
 @each_algorithm
-def test_what_the_toml_file_says_is_known(algorithm):
+def test_toml_file_has_only_known_tables_and_settings(algorithm):
     known = {"order", "parent", "family", "actions", "observations", "rewards", "metrics", "variants", "renamed",
              "defaults", "presets"}
     assert {*algorithm.about} <= known and "order" in algorithm.about

@@ -1,4 +1,4 @@
-"""What a process may take of the machine."""
+"""Memory, cores, threads and devices that a process may use."""
 import os
 import re
 import subprocess
@@ -13,8 +13,8 @@ from spinup.errors import UserError
 from spinup.machine import check_same_device, cores, free_memory
 
 
-# Catches: a container whose limit is not looked at, or whose use is not; a cache of files that counts as used.
-def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
+# Catches: an ignored memory limit of a container; the ignored use of its memory; a file cache that counts as used.
+def test_free_memory_respects_the_limit_of_a_container(monkeypatch, tmp_path):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     assert free_memory() == 1000
@@ -25,8 +25,9 @@ def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
         assert free_memory() == free
 
 
-# Catches: limits that only the root of the groups may have, as in a container; the smaller of two not taken.
-def test_limits_of_a_job_are_those_of_all_its_groups(monkeypatch, tmp_path):
+# Catches: limits that are read from the root of the control groups alone, as in a container; a larger limit in place of
+# the smaller one.
+def test_limits_of_a_job_are_the_smallest_of_all_its_cgroups(monkeypatch, tmp_path):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10_000))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
     monkeypatch.setattr(machine, "CGROUP", tmp_path / "cgroup")
@@ -40,9 +41,9 @@ def test_limits_of_a_job_are_those_of_all_its_groups(monkeypatch, tmp_path):
     assert (free_memory(), cores()) == (800, 2)
 
 
-# Catches: the cores of the machine, where a process was given fewer: its threads would wait for each other.
+# Catches: all cores of the machine in place of those that the process may use, so that its threads wait for each other.
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="there a process has all cores")
-def test_cores_are_those_of_this_process():
+def test_cores_are_those_that_this_process_may_use():
     all_of_them = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, [min(all_of_them)])
@@ -52,18 +53,20 @@ def test_cores_are_those_of_this_process():
     assert cores() == len(all_of_them)
 
 
-# Torch's library of threads itself says what it has read. Catches: a variable that is set after torch is loaded.
+# The thread library of torch prints the settings that it has read. Catches: an environment variable that is set after
+# torch is loaded.
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has another library of threads")
-def test_threads_of_torch_soon_fall_asleep():
+def test_idle_threads_of_torch_soon_sleep():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     told = subprocess.run([sys.executable, "-c", "import llm, torch"], capture_output=True, text=True,
                           env=environment | {"OMP_DISPLAY_ENV": "verbose"}).stderr
     assert re.search(r"GOMP_SPINCOUNT = '3000'", told), told
 
 
-# Catches: random numbers of a GPU given to a CPU, which ended a resumed run with a false message.
-def test_a_run_resumes_on_the_kind_of_device_that_it_began_on():
+# Catches: the state of a GPU's random number generator that is loaded on a CPU, which ended a resumed run with a wrong
+# error message.
+def test_run_resumes_only_on_its_kind_of_device():
     check_same_device("cpu", "cpu")
     with pytest.raises(UserError, match="began on cuda, .* resume it on cuda$"):
         check_same_device("cuda", "cpu")

@@ -1,4 +1,4 @@
-"""Algorithms from outside: by the name of their module, and by an entry point, in every command."""
+"""External algorithms, given by the name of their module or by an entry point, in every command."""
 import json
 import os
 import re
@@ -19,8 +19,9 @@ TINY = ["--env", "CartPole-v1", "--num-envs", "2", "--hidden", "8", "--threads",
 
 @pytest.fixture
 def outside(monkeypatch, tmp_path):
-    """The example lies where Python looks for modules, in processes of the command line too; not `tests` itself, whose
-    `llm` would be taken for the package.
+    """Put a copy of the example on Python's module path, also in processes of the command line.
+
+    The path does not contain `tests` itself, because `tests/llm` would be imported as the package `llm`.
     """
     folder = str(tmp_path / "modules")
     shutil.copytree(EXAMPLE.parent, Path(folder, "outside"))
@@ -32,9 +33,9 @@ def outside(monkeypatch, tmp_path):
         del sys.modules[name]
 
 
-# Catches: a command that knows the algorithms of this library only; a name that is cut at its first dot.
+# Catches: a command that accepts only the algorithms of this library; a name that is cut at its first dot.
 @pytest.mark.long
-def test_a_module_by_its_dotted_name_in_every_command(cli, outside):
+def test_every_command_accepts_the_dotted_name_of_a_module(cli, outside):
     run = Path("runs", "outside.my_a2c_CartPole-v1_1")
     assert cli("outside.my_a2c", *TINY, "--total-steps", "512").code == 0
     assert json.loads(next(run.glob("*/config.json")).read_text())["algorithm"] == "outside.my_a2c"
@@ -50,8 +51,8 @@ def test_a_module_by_its_dotted_name_in_every_command(cli, outside):
     assert spinup.load(run).act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
 
 
-# Catches: settings of a variant or a preset that are read from our own folder alone.
-def test_its_toml_file_has_variants_and_presets(cli, outside):
+# Catches: settings of a variant or a preset that are read only from the folder of this library.
+def test_toml_file_of_a_module_has_variants_and_presets(cli, outside):
     done = cli("outside.my_a2c:my_a2c_without_entropy", *TINY, "--total-steps", "128", "--exp-name", "x")
     config = json.loads(Path("runs/x/x_s1/config.json").read_text())
     assert done.out.startswith("preset: CartPole-v1\n")
@@ -62,7 +63,7 @@ def test_its_toml_file_has_variants_and_presets(cli, outside):
 
 @pytest.fixture
 def distribution(outside, tmp_path, monkeypatch):
-    """A distribution that has registered the module by an entry point."""
+    """An installed distribution that registers the module with an entry point."""
     about = tmp_path / "site" / "somebody-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
@@ -71,8 +72,8 @@ def distribution(outside, tmp_path, monkeypatch):
     registry.installed.cache_clear()
 
 
-# Catches: entry points that are looked up in one place and not in another.
-def test_an_entry_point_makes_it_one_of_the_algorithms(cli, distribution, tmp_path):
+# Catches: entry points that one command or function uses and another ignores.
+def test_entry_point_registers_an_algorithm(cli, distribution, tmp_path):
     result = spinup.my_a2c("CartPole-v1", total_steps=128, num_envs=2, hidden=(8,), threads=1, quiet=True,
                            log_dir=str(tmp_path / "runs"))
     assert result.status == "finished" and "my_a2c_CartPole-v1_1" in str(result.directory)
@@ -82,8 +83,8 @@ def test_an_entry_point_makes_it_one_of_the_algorithms(cli, distribution, tmp_pa
     assert "Did you mean 'my_a2c'?" in cli("my_a2x").err
 
 
-# Catches: an import of the module that config.json names, wherever it is.
-def test_a_module_in_a_folder_of_runs_is_not_imported(cli, tmp_path, monkeypatch):
+# Catches: an import of the module that config.json names, even from a folder of runs.
+def test_module_in_a_folder_of_runs_is_not_imported(cli, tmp_path, monkeypatch):
     folder = tmp_path / "runs" / "x"
     run = folder / "x_s1"
     run.mkdir(parents=True)
@@ -100,9 +101,9 @@ def test_a_module_in_a_folder_of_runs_is_not_imported(cli, tmp_path, monkeypatch
     assert not (tmp_path / "harm").exists()
 
 
-# Catches: `there is no algorithm`, which says neither which module is missing nor how to bring it back.
+# Catches: the message `there is no algorithm`, which neither names the missing module nor tells how to restore it.
 @pytest.mark.parametrize("name", ["gone.my_a2c", "llm gone.my_method:variant"])
-def test_a_run_whose_module_is_gone_names_it(cli, tmp_path, name):
+def test_missing_module_of_a_run_is_named(cli, tmp_path, name):
     run = tmp_path / "runs" / "x" / "x_s1"
     run.mkdir(parents=True)
     (run / "config.json").write_text(json.dumps({"algorithm": name, "config": {"env": "CartPole-v1", "seed": 1}}))
@@ -113,15 +114,15 @@ def test_a_run_whose_module_is_gone_names_it(cli, tmp_path, name):
         assert f"but there is no module {module}; install its package, or type this command in the folder" in done.err
 
 
-# Catches: a module without Config or train that is taken for an algorithm, or imported to find out.
+# Catches: a module without Config or train that counts as an algorithm, or that is imported for this check.
 @pytest.mark.parametrize("name", ["antigravity", "json.tool", "no_such_package.algo", "ppo."])
-def test_another_module_is_no_algorithm(name):
+def test_unrelated_module_is_not_an_algorithm(name):
     with pytest.raises(UserError, match="there is no"):
         registry.find(name)
 
 
-# Catches: a page that shows another file than the one that is tested.
-def test_the_documentation_shows_the_tested_example():
+# Catches: a page that shows a file other than the tested one.
+def test_documentation_shows_the_tested_example():
     page = (TESTS.parent / "docs" / "using" / "your_algorithm.md").read_text(encoding="utf-8")
     assert EXAMPLE.read_text(encoding="utf-8") in page
     assert EXAMPLE.with_suffix(".toml").read_text(encoding="utf-8").strip() in page
@@ -130,7 +131,7 @@ def test_the_documentation_shows_the_tested_example():
 
 @pytest.fixture
 def write(distribution, tmp_path):
-    """`write(toml, **texts)`: a TOML file beside the example, after texts of the example are replaced."""
+    """`write(toml, **texts)`: replace texts of the example, given as (old, new), and write a TOML file beside it."""
     def change(toml="", **texts):
         path = tmp_path / "modules" / "outside" / "my_a2c.py"
         code = path.read_text()
@@ -143,8 +144,8 @@ def write(distribution, tmp_path):
     return change
 
 
-# Catches: a family that is told by the words typed, and not by the Config.
-def test_an_algorithm_of_the_other_family_is_refused(cli, outside):
+# Catches: a family that is inferred from the words typed and not from the Config.
+def test_algorithm_of_the_other_family_is_refused(cli, outside):
     done = cli("llm", "outside.my_a2c", "--total-steps", "256")
     assert done.code == 2
     assert "outside.my_a2c is not a method for language models; type: spinup outside.my_a2c" in done.err
@@ -154,8 +155,9 @@ def test_an_algorithm_of_the_other_family_is_refused(cli, outside):
     assert not Path("runs").exists()
 
 
-# Catches: a search that imports the packages above a module; a fault of one entry point that ends a list of all.
-def test_a_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
+# Catches: a search that imports the parent packages of a module; a faulty entry point that ends the list of all
+# algorithms.
+def test_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     package = tmp_path / "modules" / "mypk"
     package.mkdir()
     (package / "__init__.py").write_text("raise ValueError('broken on purpose')\n")
@@ -182,7 +184,7 @@ def test_a_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     assert "mean 'b a d'" not in cli("b a d").err
 
 
-# Catches: contents of a TOML file that are used as they are.
+# Catches: contents of a TOML file that are used without a check.
 @pytest.mark.parametrize("toml, said", [
     ("[variants.x]\nlrr = 1", "[variants.x] has a key that is not a setting of Config: 'lrr'. Did you mean 'lr'?"),
     ('[presets."CartPole-v1"]\nlrr = 1', '[presets."CartPole-v1"] has a key that is not a setting of Config: \'lrr\''),
@@ -201,7 +203,7 @@ def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
     assert not Path("runs").exists() and cli("algos").code == 0
 
 
-# Catches: a module that is used before it is looked at.
+# Catches: a module that is used before it is checked.
 @pytest.mark.parametrize("old, new, said", [
     ("class Config(BaseConfig):", "class Config:", "Config must be a dataclass derived from spinup.runs.config.Base"),
     ("@dataclass(kw_only=True)\n", "", "Config must be a dataclass; write @dataclass(kw_only=True)"),
@@ -209,38 +211,39 @@ def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
     ("Count = 8 ", "Count = 8\n    help: Count = 9  # ", "the setting help of Config must have another name"),
     (", resume: str | Path | None = None)", ")", "there must be a function train(cfg, resume=None)"),
     ("def make_policy", "def make", "there must be a function make_policy(cfg, observation_space, action_space)")])
-def test_a_wrong_module_is_named_before_anything_is_made(cli, write, old, new, said):
+def test_wrong_module_is_refused_before_files_are_created(cli, write, old, new, said):
     path = write(change=(old, new))
     done = cli("outside.my_a2c", *TINY, "--total-steps", "128")
     assert done.code == 2 and f"{path}: {said}" in done.err and not Path("runs").exists()
 
 
-# Catches: a module that ends the command without a word; a column of the run that a module overwrites; a mean
-# that is forgotten; a traceback for a policy that is not in the checkpoint.
+# Catches: a module that ends the command without a message; a module that overwrites a column of every run; a logged
+# tensor whose mean was forgotten.
 @pytest.mark.parametrize("old, new, said", [
     ("@dataclass(kw_only=True)\n", "raise SystemExit(3)\n", "called sys.exit(3) during its import"),
     ("run.log(", "run.log(steps=1, ", "run.log must not get steps, a column that every run writes itself"),
     ("run.log(", "run.log(rewards=torch.zeros(3), ", "run.log must get one number for rewards, not [3]")])
-def test_what_a_module_does_wrong_is_one_sentence(cli, write, old, new, said):
+def test_error_in_a_module_gives_one_sentence(cli, write, old, new, said):
     write(change=(old, new))
     done = cli("outside.my_a2c", *TINY, "--total-steps", "128")
     assert done.code == 2 and said in done.err and "Traceback" not in done.err
 
 
-def test_a_checkpoint_without_a_policy_is_named(cli, write):
+# Catches: a traceback for a policy that is missing in the checkpoint.
+def test_checkpoint_without_a_policy_is_named(cli, write):
     write(change=("run.keep(policy=policy", "run.keep(net=policy"))
     assert cli("outside.my_a2c", *TINY, "--total-steps", "128", "--exp-name", "x").code == 0
     assert "has no part called policy; in the function train of outside.my_a2c" in cli("eval", "runs/x/x_s1").err
 
 
-# Catches: a help that needs the comment of each setting.
-def test_a_setting_may_have_no_comment(cli, write):
+# Catches: a help text that requires a comment for each setting.
+def test_setting_may_have_no_comment(cli, write):
     write(change=("Count = 8 ", "Count = 8\n    other: Count = 9  # "))
     done = cli("outside.my_a2c", "--help")
     assert done.code == 0 and re.search(r"--rollout-steps .*no description", done.out)
 
 
-# Catches: columns that are read of installed algorithms alone.
+# Catches: columns that are read only for installed algorithms.
 def test_metrics_of_a_module_are_shown(cli, write):
     write('[metrics]\nmy_column = "known here alone"')
     assert re.search(r"my_column +known here alone", cli("metrics", "outside.my_a2c").out)
@@ -248,8 +251,8 @@ def test_metrics_of_a_module_are_shown(cli, write):
     assert "ppo has no columns of its own" in cli("metrics", "ppo").err
 
 
-# Catches: an answer that does not say what to type.
-def test_a_name_that_is_nearly_right_is_answered(cli, outside):
+# Catches: an error message without the name to type.
+def test_nearly_correct_name_gets_the_name_to_type(cli, outside):
     for typed in ("outside.my_a2c.py", "outside/my_a2c.py"):
         assert f"instead of {typed} type outside.my_a2c\n" in cli(typed).err
     assert "type outside.my_a2c:my_a2c_without_entropy" in cli("outside.my_a2c:xx").err

@@ -1,4 +1,4 @@
-"""Empty words, control characters, huge numbers and files that hold nothing: one sentence, and nothing is made."""
+"""Empty values, control characters, huge numbers and empty files get one sentence, and no file is created."""
 import math
 
 import pytest
@@ -12,7 +12,7 @@ from spinup.view.plots import read_published
 CHARACTER = "has an invalid character; use letters, digits and _"
 HEAD = "env,algorithm,source,steps,value\n"
 LARGE = "must be below 2^63, which is 9.2e18; choose a smaller number"
-REFUSED = [                                                               # what is typed, and words of the answer
+REFUSED = [                                                               # the input, and part of the error message
     ("llm grpo|--reward=", "--reward is empty; write --reward FILE:NAME, or leave it out"),
     ("ppo|--log-dir=", "--log-dir is empty; write --log-dir DIR, or leave it out"),
     ("ppo|--exp-name=", "--exp-name is empty; write --exp-name NAME, or leave it out"),
@@ -42,18 +42,18 @@ REFUSED = [                                                               # what
     ("ppo|--env=ALE/Pong-v5|--frame-skip=1e9", "--frame-skip must be from 1 to 1000, not 1000000000")]
 
 
-# Catches: an empty word taken for the default; a name with a line break, which breaks every printed command; a
-# number beyond what torch takes, and more processes or copies than a machine has.
+# Catches: an empty value that counts as the default; a name with a line break, which breaks every printed command; a
+# number that is too large for torch; more processes or environment copies than a machine can run.
 @pytest.mark.parametrize(("typed", "words"), REFUSED, ids=lambda text: ascii(text)[1:40])
-def test_what_nobody_means_is_refused_and_nothing_is_made(typed, words, cli, tree):
+def test_meaningless_values_are_refused_and_nothing_is_created(typed, words, cli, tree):
     head, *rest = typed.split("|")
     done = cli(*head.split(), *rest)
     assert (done.code, done.err.count("\n"), tree()) == (2, 1, [])
     assert words in done.err and len(done.err) < 300
 
 
-# Catches: the mark that Windows' editors write before a text; a traceback for brackets without end.
-def test_a_file_of_settings_with_a_mark_is_read_and_one_of_brackets_is_refused(tmp_path):
+# Catches: a refused byte order mark, which editors on Windows write; a traceback for endlessly nested brackets.
+def test_settings_file_may_have_a_byte_order_mark_but_must_be_valid(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_bytes(b"\xef\xbb\xbflr = 0.5\n")
     assert configure(find("ppo"), {}, file=file)[0].lr == 0.5
@@ -67,16 +67,16 @@ def test_a_file_of_settings_with_a_mark_is_read_and_one_of_brackets_is_refused(t
 
 
 @pytest.mark.parametrize("text", ["", HEAD, f"{HEAD}a,b,c,1,nan\n", f"{HEAD}a,b,c,inf,1\n", "a,b\n1,2\n", "\x00"])
-def test_a_file_of_published_curves_without_numbers(text, tmp_path):
+def test_file_of_published_curves_without_numbers_is_refused(text, tmp_path):
     (tmp_path / "others.csv").write_text(text)
     with pytest.raises(UserError, match="others.csv holds no curves; give a CSV file whose first line is env,"):
         read_published(tmp_path / "others.csv")
 
 
-# Catches: a traceback of numpy's, or of torch's, for an array that no machine has room for.
+# Catches: a traceback of numpy or torch for an array that does not fit into memory.
 @pytest.mark.parametrize("error", [MemoryError("Unable to allocate 7.28 TiB"), MemoryError(), RuntimeError(
     "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried\nto allocate")])
-def test_too_little_memory_is_a_sentence(error, cli, monkeypatch):
+def test_too_little_memory_gives_one_sentence(error, cli, monkeypatch):
     monkeypatch.setattr("spinup.algos.ppo.train", lambda *_: (_ for _ in ()).throw(error))
     done = cli("ppo", "--quiet")
     assert done.code == 2 and done.err.count("\n") == 1
@@ -86,9 +86,9 @@ def test_too_little_memory_is_a_sentence(error, cli, monkeypatch):
         cli("ppo", "--quiet")
 
 
-# Catches: a checkpoint that is too large called damaged.
+# Catches: a checkpoint that is reported as damaged although it is only too large.
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
-def test_a_checkpoint_beyond_the_memory_is_not_called_damaged(error, tmp_path, monkeypatch):
+def test_checkpoint_larger_than_memory_is_not_called_damaged(error, tmp_path, monkeypatch):
     save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "ppo"})
     monkeypatch.setattr("torch.load", lambda *_, **__: (_ for _ in ()).throw(error))
     with pytest.raises(UserError, match="not enough memory to load .*checkpoint.pt; end other programs"):

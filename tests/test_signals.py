@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP from outside; disks and outputs that take nothing more."""
+"""Ctrl-C, SIGTERM and SIGHUP; full disks and closed outputs."""
 import errno
 import json
 import os
@@ -35,14 +35,15 @@ class Slow(gymnasium.Wrapper):
 
 gymnasium.register('Slow-v0', entry_point=lambda: Slow(gymnasium.make('CartPole-v1')), disable_env_checker=True)
 """
-HEED = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"        # also if `nohup` has started the tests
+HEED = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"        # in case `nohup` has started the tests
 TINY = ["--preset", "none", "--num-envs", "2", "--rollout-steps", "32", "--minibatches", "2", "--no-tensorboard",
         "--threads", "1"]
 
 
-# Catches: a signal without a handler; a handler whose words wait for the end of the update; an exit code of 130.
+# Catches: a signal without a handler; a handler whose message appears only at the end of the update; the exit code 130
+# for every signal.
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_saves_and_says_how_to_go_on(tmp_path, start, wait_for, name, code):
+def test_signal_saves_and_prints_the_resume_command(tmp_path, start, wait_for, name, code):
     (tmp_path / "slow_of_a_test.py").write_text(SLOW)
     process = start("ppo", "--env", "slow_of_a_test:Slow-v0", *TINY, "--total-steps", "100000000", "--exp-name", "x",
                     prelude=f"sys.path.insert(0, folder)\n{HEED}")
@@ -58,7 +59,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, start, wait_for, name, c
 
 
 # Catches: a run under `nohup` that ends with its terminal.
-def test_a_signal_that_nohup_ignores_is_ignored():
+def test_signal_that_nohup_ignores_stays_ignored():
     from spinup.signals import Interruption
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -72,11 +73,11 @@ def test_a_signal_that_nohup_ignores_is_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-# Catches: words that come from the handler alone, which runs when the main thread is free again.
+# Catches: a message that only the signal handler prints, which runs when the main thread is free again.
 @pytest.mark.long
 def test_ctrl_c_is_answered_while_the_main_thread_is_busy(tmp_path):
-    # `pow` of large numbers keeps the interpreter in C, and gives no other thread a chance: zlib does.
-    # `os.write` writes a line whole: two threads that `print` can mix their lines.
+    # zlib releases the interpreter lock, so that other threads can run. `pow` of large numbers would not.
+    # `os.write` writes a whole line at once. Two threads that `print` could mix their lines.
     busy = """
 import os, signal, threading, time, zlib
 from spinup.signals import Interruption
@@ -96,9 +97,9 @@ with Interruption(lambda words: say("told")):
     assert float(lines["told"]) < float(lines["done"]) - 0.05, done.stdout + done.stderr
 
 
-# Catches: a second signal that waits like the first.
+# Catches: a second signal that waits for the end of the update, as the first does.
 @pytest.mark.parametrize(("later", "second"), [(0, signal.SIGTERM), (2, signal.SIGINT)])
-def test_a_second_signal_stops_at_once(later, second):
+def test_second_signal_stops_at_once(later, second):
     from spinup.signals import Interruption
     with pytest.raises(KeyboardInterrupt), Interruption(lambda words: None) as interruption:
         signal.raise_signal(signal.SIGTERM)
@@ -107,8 +108,8 @@ def test_a_second_signal_stops_at_once(later, second):
         signal.raise_signal(second)
 
 
-# Catches: an advised command that is refused, because the run exists.
-def test_a_run_that_stops_at_once_says_how_to_go_on(cli, monkeypatch):
+# Catches: an advised command that is refused, because the run already exists.
+def test_run_that_stops_at_once_prints_the_resume_command(cli, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
@@ -117,8 +118,8 @@ def test_a_run_that_stops_at_once_says_how_to_go_on(cli, monkeypatch):
     assert done.code > 128 and done.err == 'interrupted; to resume, type: spinup resume "runs/x y/x y_s1"\n'
 
 
-# Catches: an error of a device or of a file that the user's environment or reward opens, told as a full disk.
-def test_an_error_of_the_users_code_is_not_that_of_a_full_disk():
+# Catches: an error of a device or a file that the user's environment or reward opens, reported as a full disk.
+def test_error_of_user_code_is_not_reported_as_a_full_disk():
     def raised(error, cause, suppressed=False):
         try:
             try:
@@ -137,8 +138,8 @@ def test_an_error_of_the_users_code_is_not_that_of_a_full_disk():
     assert raised(RuntimeError("other"), device, suppressed=True) is None
 
 
-# Catches: a lock, or processes, that a failed start leaves behind, so that a notebook cannot try again.
-def test_a_start_that_fails_releases_the_folder(cli, monkeypatch):
+# Catches: a lock or a process that remains after a failed start, so that a notebook cannot try again.
+def test_failed_start_releases_the_folder(cli, monkeypatch):
     def offline(*_, **__):
         raise ConnectionError("no network")
 
@@ -146,15 +147,15 @@ def test_a_start_that_fails_releases_the_folder(cli, monkeypatch):
              "quiet": True, "tensorboard": False}
     with monkeypatch.context() as patch:
         patch.setattr("spinup.runs.training.Log", offline)
-        with pytest.raises(ConnectionError) as kept:                      # with its traceback, as in a notebook
+        with pytest.raises(ConnectionError) as kept:                      # keeps the traceback, as a notebook does
             ppo("CartPole-v1", **given)
     assert kept.value.args == ("no network",)
-    assert ppo("CartPole-v1", **given).status == "finished"               # the same words again
+    assert ppo("CartPole-v1", **given).status == "finished"               # the same call again
     assert cli("resume", "runs/x/x_s1").code == 0
 
 
-# Catches: a shutdown that a run takes for two signals, because its grid passes SIGTERM on as Ctrl-C.
-def test_another_signal_at_the_same_time_is_no_second_one():
+# Catches: a shutdown that counts as two signals for a run, because its grid also passes SIGTERM on as Ctrl-C.
+def test_different_signal_at_the_same_time_is_ignored():
     from spinup.signals import Interruption
     with Interruption(lambda words: None) as interruption:
         signal.raise_signal(signal.SIGTERM)
@@ -182,16 +183,16 @@ worker.join()
 """
 
 
-# Catches: a worker that a shutdown ends before the first process has saved, that heeds Ctrl-C itself, or that
-# outlives the first process.
-def test_a_worker_ends_with_the_first_process_and_not_before():
+# Catches: a worker that a shutdown ends before the first process has saved; a worker that handles Ctrl-C itself; a
+# worker that outlives the first process.
+def test_worker_ends_with_the_first_process_and_not_before():
     first = subprocess.Popen([sys.executable, "-c", WORKER], stdout=subprocess.PIPE, text=True)
     worker = int(first.stdout.readline())
     for kind in (signal.SIGINT, signal.SIGTERM):
         os.kill(worker, kind)
     assert first.stdout.readline() == "0\n"
     first.kill()
-    assert first.stdout.read() == ""                          # only when no process can write any more
+    assert first.stdout.read() == ""                          # returns when no process holds the pipe open
     first.wait()
     first.stdout.close()
 
@@ -204,12 +205,12 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 """
 
 
-# Catches: an OSError that is not translated; a checkpoint that is replaced by half of one.
+# Catches: an OSError that is not translated; a checkpoint that is replaced by an incomplete one.
 @pytest.mark.long("words1")
-@pytest.mark.parametrize("words", [                                       # a large checkpoint, and a replay that grows
+@pytest.mark.parametrize("words", [                                       # a large checkpoint; a growing replay buffer
     ["ppo", *TINY, "--hidden", "64,64"],
     ["td3", "--env", "Pendulum-v1", "--learning-starts", "10000", "--hidden", "8", "--preset", "none"]])
-def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, start, words):
+def test_full_disk_gives_one_sentence_and_leaves_no_partial_file(tmp_path, start, words):
     name = ["--exp-name", "x", "--checkpoint-steps", "128"]
     done = start(*words, *name, "--total-steps", "20000", prelude=SMALL_FILES).end()
     assert done.code == 2, done.err
@@ -221,7 +222,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, start, 
 
 @pytest.mark.long("words1-0")
 @pytest.mark.parametrize(("words", "code"), [(["algos"], 2), (["ppo", *TINY, "--total-steps", "128"], 0)])
-def test_an_output_on_a_full_disk(tmp_path, words, code):
+def test_output_to_a_full_disk_gives_no_traceback(tmp_path, words, code):
     if not Path("/dev/full").exists():
         return                                                            # macOS has none
     with open("/dev/full", "w") as full:
@@ -231,14 +232,14 @@ def test_an_output_on_a_full_disk(tmp_path, words, code):
     assert ("finished" in "".join(p.read_text() for p in tmp_path.glob("runs/*/*/result.json"))) == (code == 0)
 
 
-# Catches: a broken pipe, or no output at all, that ends a training.
+# Catches: a broken pipe or a missing output that ends a training.
 @pytest.mark.long
-def test_a_training_goes_on_without_its_output(tmp_path, start):
+def test_training_continues_without_its_output(tmp_path, start):
     words = ["ppo", *TINY, "--total-steps", "256", "--exp-name"]
     process = subprocess.Popen([sys.executable, "-m", "spinup", *words, "a"], cwd=tmp_path, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
     process.stdout.close()
-    closed = start(*words, "b", prelude="os.close(1)\nsys.stdout = None\n").end()         # as Python begins with `>&-`
+    closed = start(*words, "b", prelude="os.close(1)\nsys.stdout = None\n").end()         # as in Python after `>&-`
     assert (closed.code, closed.err) == (0, "")
     assert process.wait(60) == 0 and process.stderr.read() == ""
     for name in "ab":
@@ -246,7 +247,7 @@ def test_a_training_goes_on_without_its_output(tmp_path, start):
 
 
 @pytest.mark.long
-def test_a_locale_without_accents(tmp_path):
+def test_names_with_accents_work_in_the_c_locale(tmp_path):
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
     named = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--log-dir", "été",
                             "--exp-name", "été"], cwd=tmp_path, capture_output=True, timeout=60, env=env)
@@ -257,7 +258,7 @@ def test_a_locale_without_accents(tmp_path):
     assert wrong.returncode == 2 and b"there is no environment" in wrong.stderr
 
 
-def test_in_a_thread_signals_stay_as_they_are():
+def test_signal_handlers_stay_unchanged_in_a_thread():
     import threading
 
     from spinup.signals import Interruption

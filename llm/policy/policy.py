@@ -39,6 +39,7 @@ class LanguagePolicy:
         prompt: a text, or a conversation: a list of {"role": "system", "user" or "assistant", "content": text} that
             ends with the user's turn. A model without a chat template reads the last turn only.
         max_tokens: longest response; 0 means the limit of the training.
+
         Raise UserError for a prompt that is neither, for a negative `max_tokens`, for less than one sample, and
         wherever `respond_all` raises it.
         """

@@ -92,7 +92,7 @@ class RewardModel:
     def judge(self, prompts: Sequence[str | Messages], responses: Sequence[str]) -> list[float]:
         """Compute the reward of each response, with an end token after it. UserError: an unknown character.
 
-        The text of a special token, such as <|im_end|>, is ordinary text: else a response could end itself and praise
+        The text of a special token, such as `<|im_end|>`, is ordinary text: else a response could end itself and praise
         itself as the user.
         """
         return self.judge_tokens(prompts, [[*self.tokenizer.encode(r, literal=True), self.tokenizer.end]

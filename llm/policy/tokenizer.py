@@ -38,7 +38,7 @@ class Tokenizer(Protocol):
     def encode(self, text: str, literal: bool = False) -> list[int]:
         """Return the ids of a text without special tokens, because it may be in the middle of other text.
 
-        literal: encode the text of special tokens, such as <|im_end|>, as ordinary text.
+        literal: encode the text of special tokens, such as `<|im_end|>`, as ordinary text.
         """
 
     def decode(self, ids: Iterable[int]) -> str:

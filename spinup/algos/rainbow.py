@@ -105,7 +105,7 @@ def divergence(p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def signed_root(x: Tensor) -> Tensor:
-    """Sign of x times the square root of |x|, `[...]` (f in Fortunato et al. 2018, sec. 3). For
+    """Sign of x times the square root of `|x|`, `[...]` (f in Fortunato et al. 2018, sec. 3). For
     independent standard normal x and x', the variance of f(x) f(x') is 2 / pi."""
     return x.sign() * x.abs().sqrt()
 
@@ -191,7 +191,7 @@ class ReturnNetwork(nn.Module):
         return (outputs.softmax(-1) * self.support).sum(-1)
 
     def noise_level(self) -> Tensor:
-        """Mean |sigma| of the output layer, `[]` (Fortunato et al. 2018, sec. 4.2)."""
+        """Mean `|sigma|` of the output layer, `[]` (Fortunato et al. 2018, sec. 4.2)."""
         return self.layers[-1].weight_sigma.detach().abs().mean()
 
     def actor(self) -> Callable[..., tuple[np.ndarray, float]]:

@@ -1,4 +1,5 @@
-"""For methods with a replay: a training whose every gradient step is kept, and an environment that keeps its steps."""
+"""Fixtures for methods with a replay buffer or a dataset: training runs whose gradient steps are recorded, and an
+environment that records its steps."""
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -22,9 +23,9 @@ from spinup.runs.run import Result, Run
 
 
 class Told(NamedTuple):
-    """Record of the actions that an environment was given, and of its answers."""
+    """Record of one environment step: the action that the environment got, and the result."""
 
-    number: int                         # how many steps came before, of all copies: the row of the replay
+    number: int                         # number of earlier steps of all copies: the row in the replay buffer
     action: Any
     reward: float
     next_obs: tuple[float, ...]
@@ -33,9 +34,10 @@ class Told(NamedTuple):
 
 
 class Counter(gymnasium.Env):
-    """Episodes of three steps, ended by turns by the task, by the clock, and by both at once.
+    """Episodes of three steps that end by termination, by truncation, or by both, in turn.
 
-    An observation tells copy, episode and step, so that no two are alike: `told` has each step by its observation.
+    An observation contains the copy, the episode and the step, so all observations differ. `told` maps each one to its
+    step.
     """
 
     def __init__(self, action_space: gymnasium.Space, told: dict[tuple[float, ...], Told], copy: int):
@@ -62,10 +64,10 @@ class Counter(gymnasium.Env):
 
 @dataclass
 class Step:
-    """A gradient step, of the critics ("q") or the actor ("pi"): on what, the networks before it, what came of it."""
+    """A gradient step of the critics ("q") or the actor ("pi"): its batch, the networks before it, and its results."""
 
     part: str
-    rows: range                         # of the replay, at that time
+    rows: range                         # of the replay buffer at that time
     batch: tuple[Tensor, ...]
     stats: dict[str, Tensor]
     gradient: Tensor                    # flat, in the order of the optimiser; clipped
@@ -74,12 +76,12 @@ class Step:
 
     @property
     def policy(self) -> nn.Module:
-        """The policy before this step, in float64, until another step is asked for its own."""
+        """The policy before this step, in float64. Reading `policy` of another step overwrites it."""
         return self._as_it_was(0)
 
     @property
     def target(self) -> nn.Module:
-        """The target networks likewise."""
+        """The target networks before this step, in the same way."""
         return self._as_it_was(1)
 
     def _as_it_was(self, i: int) -> nn.Module:
@@ -89,7 +91,7 @@ class Step:
 
 @dataclass
 class Watched:
-    """A training on `Counter`, or another environment, and all that happened in it."""
+    """Record of a training run in `Counter`: its environment steps, gradient steps, networks and result."""
 
     told: dict[tuple[float, ...], Told] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -109,7 +111,8 @@ TINY = {"total_steps": 120, "learning_starts": 40, "batch_size": 8, "hidden": (8
 
 @pytest.fixture
 def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
-    """`watch("sac", space, ...)`: train a small network for 120 steps in a `Counter` with these actions, and look."""
+    """`watch("sac", space, ...)`: train a small network for 120 steps in `Counter` with these actions; return the
+    record."""
     minimizer = FlatAdam.minimizer
 
     def training(name: str, actions: gymnasium.Space, **settings: Any) -> Watched:
@@ -148,7 +151,7 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
             return step
 
         with monkeypatch.context() as patch:
-            patch.setattr("spinup.runs.run.look", lambda *_, **__: None)  # its steps would be told too
+            patch.setattr("spinup.runs.run.look", lambda *_, **__: None)  # its steps would be recorded too
             patch.setattr(algorithm, "make_policy", made)
             patch.setattr(algorithm, "deepcopy", copied)
             patch.setattr(algorithm, "make_replay", stored)
@@ -161,7 +164,7 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
 
 
 class Learned(NamedTuple):
-    """A gradient step on a dataset: the networks before it, by their names in the checkpoint, and what came of it."""
+    """A gradient step on a dataset: the networks before it, by their names in the checkpoint, and its results."""
 
     nets: dict[str, nn.Module]
     batch: tuple[Tensor, ...]
@@ -171,7 +174,8 @@ class Learned(NamedTuple):
 
 @pytest.fixture
 def dataset(tmp_path) -> Callable[..., str]:
-    """`dataset(space)`: the file of 60 random transitions, in episodes of three, by turns terminated and truncated."""
+    """`dataset(space)`: a file of 60 random transitions. Episodes have three steps, and terminate or are truncated in
+    turn."""
     def made(space: gymnasium.Space, env: str = "Pendulum-v1") -> str:
         rng, n = np.random.default_rng(0), 60
         steps = rng.normal(size=(2, n, 3)).astype(np.float32)

@@ -1,6 +1,6 @@
-"""Our losses beside those of stable-baselines3: its own `train`, with our weights and batches, has the same gradients.
+"""Our losses have the same gradients as those of stable-baselines3: its own `train` gets our weights and batches.
 
-Where a factor differs, the test gives the other side that factor, and the page of the algorithm says so.
+Where a factor differs, the test applies this factor, and the documentation page of the algorithm states the difference.
 """
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ each_environment = pytest.mark.parametrize("env", SPACES)
 
 
 class Spaces(gymnasium.Env):
-    """The two spaces that stable-baselines3 needs to make its networks; nobody steps in it."""
+    """The two spaces from which stable-baselines3 makes its networks. No step is made in this environment."""
 
     def __init__(self, actions: gymnasium.Space, size: int):
         self.observation_space, self.action_space = Box(-np.inf, np.inf, (size,)), actions
@@ -61,12 +61,12 @@ def copy(ours: Iterable[nn.Linear], theirs: Iterable[nn.Linear]) -> None:
 
 
 def gradient(model: Any, *nets: nn.Module) -> Tensor:
-    """What the peer's optimiser was given for the layers of these networks, flat."""
+    """The gradients that the peer's optimiser got for the layers of these networks, flat."""
     return torch.cat([model.taken[p].flatten() for layer in linears(*nets) for p in layer.parameters()])
 
 
 def replayed(model: Any, obs: Tensor, *rest: Tensor) -> None:
-    """Call the peer's `train` for one gradient step on this batch of eight: of the actor, if `obs` is all of it.
+    """Call the peer's `train` for one gradient step on this batch of eight. For a step of the actor, `obs` is enough.
 
     rest: actions, rewards, next observations, terminations.
     """
@@ -78,7 +78,7 @@ def replayed(model: Any, obs: Tensor, *rest: Tensor) -> None:
 
 
 def same(ours: Tensor, theirs: Tensor, factor: float = 1.0) -> None:
-    """Ours is `factor` times theirs, and not 0."""
+    """Assert that ours is `factor` times theirs, and that theirs is not 0."""
     torch.testing.assert_close(ours.float(), factor * theirs, rtol=1e-3, atol=1e-6)
     assert theirs.abs().max() > 1e-5
 
@@ -133,9 +133,9 @@ def update(monkeypatch, tmp_path) -> Callable[..., list[SimpleNamespace]]:
 
 
 def on_policy(model: Any, step: SimpleNamespace, deviation: float, ours: dict[int, Tensor], *batch: Tensor) -> None:
-    """Call the peer's `train` with the weights of our step, and compare the gradients, by the number of our parameter.
+    """Call the peer's `train` with the weights of our step, and compare its gradients with `ours`, by parameter number.
 
-    Those of the policy must be `deviation` times ours, those of the value function equal.
+    Its gradients of the policy must be `deviation` times ours. Those of the value function must be equal.
     """
     for p, data in zip(step.policy.parameters(), step.weights, strict=True):
         p.data.copy_(data)
@@ -155,11 +155,11 @@ def on_policy(model: Any, step: SimpleNamespace, deviation: float, ours: dict[in
         same(ours[i], gradients)
 
 
-# Two factors differ. Their deviation of the advantages is the sample's, ours the population's. Our error of a value is
-# half of the square, as in the paper. After the first step the ratios differ from 1, and the clip acts. Catches:
-# another clip of ratios; another sign or weight of the entropy bonus; the sum as the loss.
+# Two factors differ. The standard deviation of the advantages divides by n - 1 there, by n here. Our value loss is half
+# of the squared error, as in the paper. After the first step, the ratios differ from 1, and some are clipped. Catches:
+# a wrong clip range of the ratios; a wrong sign or weight of the entropy bonus; the sum in place of the mean.
 @each_environment
-def test_ppo(env, update):
+def test_ppo_gradients_match_stable_baselines3(env, update):
     steps = update(ppo, env, epochs=3, minibatches=2, lr=0.03, entropy_coef=0.02, value_coef=0.8, anneal=False)
     deviation = (31 / 32) ** 0.5
     model = peer(sb3.PPO, SPACES[env], steps[0].batch[0].shape[1], {"pi": [8, 6], "vf": [8, 6]}, n_epochs=1,
@@ -170,10 +170,10 @@ def test_ppo(env, update):
     assert len(steps) == 6 and steps[-1].stats["clip_fraction"] > 0
 
 
-# A2C makes one step for policy and value function together, so only the first of our ten of the value function has the
-# same weights. Catches: as of PPO's.
+# A2C makes one step for policy and value function together, so only the first of our ten steps of the value function
+# has the same weights. Catches: the same bugs as the test of PPO.
 @each_environment
-def test_vpg_beside_a2c(env, update):
+def test_vpg_gradients_match_a2c_of_stable_baselines3(env, update):
     policy_step, value_step, *_ = update(vpg, env, entropy_coef=0.02)
     (obs, act, adv), ret = policy_step.batch, value_step.batch[1]
     deviation = (63 / 64) ** 0.5
@@ -183,9 +183,9 @@ def test_vpg_beside_a2c(env, update):
     on_policy(model, policy_step, deviation, ours, obs, act, zeros, zeros, adv, ret)
 
 
-# Catches: another loss than Huber's, or another width of it; the bootstrap of a step that the task has ended; the
-# maximum of the online network.
-def test_dqn(watch):
+# Catches: a loss other than the Huber loss, or a wrong width of it; a bootstrap after a termination; the maximum of the
+# online network.
+def test_dqn_gradients_match_stable_baselines3(watch):
     seen = watch("dqn", Discrete(3), gamma=0.9, double=False)
     model = peer(sb3.DQN, Discrete(3), gamma=0.9)
     for step in seen.steps[-20:]:
@@ -195,12 +195,12 @@ def test_dqn(watch):
         same(step.gradient, gradient(model, model.q_net))
 
 
-# Catches: the mean over critics instead of their sum; noise that is not clipped; a target of one critic; an actor
-# that climbs the second one.
+# Catches: the mean over critics in place of the sum; noise that is not clipped; a target from one critic; an actor that
+# maximises the second critic.
 @pytest.mark.parametrize(("name", "critics", "settings"), [
     ("ddpg", 1, {}), ("td3", 2, {"target_noise": 0.4, "noise_clip": 0.3})])
-def test_ddpg_and_td3(name, critics, settings, watch, monkeypatch):
-    # The penalty on saturation is ours alone.
+def test_ddpg_and_td3_gradients_match_stable_baselines3(name, critics, settings, watch, monkeypatch):
+    # stable-baselines3 has no saturation penalty.
     seen = watch(name, ACTIONS, gamma=0.9, saturation_coef=0.0, **settings)
     model = peer(sb3.TD3, ACTIONS, gamma=0.9, policy_delay=1, policy_kwargs={"n_critics": critics},
                  target_noise_clip=settings.get("noise_clip", 0.0))
@@ -214,9 +214,9 @@ def test_ddpg_and_td3(name, critics, settings, watch, monkeypatch):
         same(step.gradient, gradient(model, model.critic if step.part == "q" else model.actor))
 
 
-# Catches: the entropy left out of the target, or with the new temperature; another target entropy; log_std with
-# other limits; the density of the action before tanh.
-def test_sac(watch, monkeypatch):
+# Catches: a target without the entropy, or with the new temperature; a wrong target entropy; wrong limits of log_std;
+# the density of the action before tanh.
+def test_sac_gradients_match_stable_baselines3(watch, monkeypatch):
     seen = watch("sac", ACTIONS, gamma=0.9, alpha=0.5)
     model = peer(sb3.SAC, ACTIONS, gamma=0.9, ent_coef="auto_0.5")
     model.actor.action_dist.epsilon = 0                                   # 1e-6 inside their logarithm; ours is exact
@@ -244,9 +244,9 @@ def test_sac(watch, monkeypatch):
             same(step.gradient, torch.cat([theirs, model.taken[model.log_ent_coef]]))
 
 
-# SB3's clipped value loss has another form, so this one is worked out here. Catches: `old` that is the target or
-# the new value; a clip that is not passed on; the smaller of the two errors.
-def test_the_clipped_value_loss_of_ppo(update):
+# The clipped value loss of stable-baselines3 has another form, so this one is calculated here. Catches: the target or
+# the new value in place of `old`; a clip range that is not passed on; the smaller of the two errors.
+def test_clipped_value_loss_of_ppo_matches_hand_calculation(update):
     steps = update(ppo, "CartPole-v1", epochs=3, minibatches=2, lr=0.03, clip_value=0.05, value_coef=0.8,
                    entropy_coef=0.0, clip_ratio=10.0)
     moved = 0
@@ -265,9 +265,9 @@ def test_the_clipped_value_loss_of_ppo(update):
     assert moved > 20
 
 
-# Catches: one of the two value functions left out, or trained on the other's returns; the other sign of the
-# entropy bonus; advantages that are not normalised.
-def test_the_loss_of_curiosity(update):
+# Catches: a value function that is missing in the loss, or that learns the returns of the other one; a wrong sign of
+# the entropy bonus; missing advantage normalisation.
+def test_curiosity_loss_matches_hand_calculation(update):
     step, = (s for s in update(curiosity, "CartPole-v1", epochs=1, minibatches=1, entropy_coef=0.3, value_coef=0.8,
                                feature_size=4, feature_hidden=(4,)) if s.gradients)
     obs, act, logp_old, adv, target, bonus_target = step.batch
@@ -283,8 +283,8 @@ def test_the_loss_of_curiosity(update):
         torch.testing.assert_close(step.gradients[i], x, rtol=1e-3, atol=1e-6)
 
 
-# Catches: the other sign of the entropy bonus; a value loss without its coefficient; advantages not normalised.
-def test_the_loss_of_self_play(update):
+# Catches: a wrong sign of the entropy bonus; a value loss without its coefficient; missing advantage normalisation.
+def test_self_play_loss_matches_hand_calculation(update):
     step, = update(self_play, "TicTacToe-v0", epochs=1, minibatches=1, entropy_coef=0.3, value_coef=0.8)
     obs, act, logp_old, adv, target, coef = step.batch
     adv = (adv - adv.mean()) / adv.std(correction=0)

@@ -1,4 +1,4 @@
-"""Behaviour cloning: its likelihoods by hand, and the policy that its loss leads to."""
+"""Behaviour cloning: its likelihoods calculated by hand, and the policy that minimises its loss."""
 import math
 
 import numpy as np
@@ -11,15 +11,15 @@ from spinup.algos.bc import log_likelihood
 from spinup.algos.vpg import policy_gradient
 from spinup.core.distributions import Categorical, Deterministic, DiagGaussian
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 600, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1},
     "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {}},
     "draws": False}
 
 
-# Catches: probabilities for log-probabilities; another standard deviation than 1, or a constant left out.
-def test_likelihoods_worked_by_hand():
+# Catches: probabilities in place of log-probabilities; a standard deviation other than 1; a missing constant.
+def test_likelihoods_match_hand_calculation():
     logits = torch.tensor([[0.0, math.log(3)], [1.0, 1.0]])
     got = log_likelihood(Deterministic(Categorical((2,))), logits, torch.tensor([1, 0]))
     torch.testing.assert_close(got.exp(), torch.tensor([0.75, 0.5]))
@@ -28,9 +28,9 @@ def test_likelihoods_worked_by_hand():
     assert got.item() == pytest.approx(-0.5 * (0.25 + 4) - math.log(2 * math.pi))
 
 
-# Of one observation with the actions 0, 0, 1: the policy that makes them most likely has the shares 2/3 and 1/3; with
-# the actions 0, 0, 1 as real numbers it has the mean 1/3. Catches: a loss that is led elsewhere.
-def test_the_loss_is_smallest_at_the_datasets_own_frequencies():
+# One observation has the actions 0, 0, 1. The policy of maximum likelihood has the probabilities 2/3 and 1/3. If the
+# actions are real numbers, it has the mean 1/3. Catches: a loss with another minimum.
+def test_loss_has_its_minimum_at_the_frequencies_of_the_dataset():
     for dist, act, least in ((Categorical((2,)), torch.tensor([0, 0, 1]), [math.log(2), 0.0]),
                              (DiagGaussian([-1], [1]), torch.tensor([[0.0], [0.0], [1.0]]), [1 / 3])):
         output = torch.tensor([least] * 3, requires_grad=True)
@@ -38,8 +38,9 @@ def test_the_loss_is_smallest_at_the_datasets_own_frequencies():
         assert torch.autograd.grad(loss, output)[0].sum(0).abs().max() < 1e-7
 
 
-# Catches: rewards or another weight in the loss; actions in the environment's units; observations as they are.
-def test_every_update_is_the_one_worked_out_by_hand(learn, same_step, monkeypatch):
+# Catches: rewards or other weights in the loss; actions in the units of the environment; observations that are not
+# normalised.
+def test_every_update_matches_hand_calculation(learn, same_step, monkeypatch):
     seen = []
 
     def told(logp, adv):

@@ -1,4 +1,4 @@
-"""CQL: its penalty by hand, every update of a training, and a bandit whose conservative values are known."""
+"""CQL: its penalty and every update calculated by hand, and a bandit whose conservative values are known."""
 import math
 
 import pytest
@@ -7,7 +7,7 @@ from gymnasium.spaces import Discrete
 
 from spinup.algos.cql import conservative_penalty
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 500, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1, "alpha": 0.1},
     "tasks": {"discrete": {}},
@@ -15,7 +15,7 @@ SUITE = {
 
 
 # Catches: the maximum or the mean in place of log sum exp; the value of another action.
-def test_the_penalty_worked_by_hand():
+def test_penalty_matches_hand_calculation():
     q = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [100.0, 0.0]])
     got = conservative_penalty(q, torch.tensor([0, 1, 0]))
     torch.testing.assert_close(got, torch.tensor([math.log(2), math.log(4), 0.0]))
@@ -23,9 +23,9 @@ def test_the_penalty_worked_by_hand():
     torch.testing.assert_close(got, cloning)                              # the loss of behaviour cloning
 
 
-# One state, two actions that end the episode, the first in 3 of 4 transitions, reward 1 for both. The loss has its
-# minimum where alpha (softmax(Q)_a - share_a) + share_a (Q_a - 1) = 0 for both actions. Catches: a penalty of the
-# wrong sign, which makes the rare action look better.
+# There are one state and two actions with reward 1. Both end the episode, and the first is in 3 of 4 transitions. The
+# loss has its minimum where alpha (softmax(Q)_a - share_a) + share_a (Q_a - 1) = 0 for both actions. Catches: a penalty
+# with the wrong sign, which raises the value of the rare action.
 def test_rare_actions_get_lower_values():
     act, q = torch.tensor([0, 0, 0, 1]), torch.zeros(2, requires_grad=True)
     optimizer = torch.optim.LBFGS([q], max_iter=100)
@@ -44,10 +44,10 @@ def test_rare_actions_get_lower_values():
     assert q[1] < q[0] - 0.3 and q[1] < 1
 
 
-# Catches: the penalty left out or weighted wrongly; the target of plain DQN, or a value after a termination;
+# Catches: a penalty that is missing or has a wrong weight; the target of plain DQN; a bootstrap after a termination;
 # target networks that are never updated.
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
-def test_every_update_is_the_one_worked_out_by_hand(alpha, learn, same_step):
+def test_every_update_matches_hand_calculation(alpha, learn, same_step):
     steps = learn("cql", Discrete(3), gamma=0.9, alpha=alpha, target_every=4, max_grad_norm=1e6)
     for i, step in enumerate(steps):
         (obs, act, rew, next_obs, terminated), policy, target = step.batch, step.nets["policy"], step.nets["target"]

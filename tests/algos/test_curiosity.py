@@ -1,4 +1,4 @@
-"""Curiosity: what each bonus is surprised by, what its networks learn from, and what ends which return."""
+"""Curiosity: the intrinsic rewards, the training of their networks, and the effect of episode ends on returns."""
 from copy import deepcopy
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from spinup.algos.curiosity import Config, Surprise
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)},
     "tasks": {"discrete": {"total_steps": 5120}, "image": {"total_steps": 2048}},
@@ -32,10 +32,10 @@ def learned(surprise: Surprise, batch, steps: int, lr: float = 3e-3) -> Surprise
     return surprise
 
 
-# Catches: a predictor that learns the target along; a target that learns; the features of s predicted, not of s'.
+# Catches: a fixed feature network that is trained; a predictor of the features of s in place of s'.
 @pytest.mark.long("inverse")
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_seen_often_surprises_less(kind):
+def test_intrinsic_reward_falls_for_familiar_transitions(kind):
     torch.manual_seed(0)
     surprise = Surprise(kind, (6,), 3, 8, (32,))
     fixed = [p.clone() for p in surprise.features.parameters()]
@@ -51,11 +51,11 @@ def test_what_was_seen_often_surprises_less(kind):
         assert all(torch.equal(a, b) for a, b in zip(fixed, surprise.features.parameters(), strict=True))
 
 
-# Catches: images that are divided by 255 after they were normalised; a target network that learns; pixels, which
-# no network here can predict.
+# Pixels are left out, because no network here can predict those of an image. Catches: normalised images that are
+# divided by 255; a fixed feature network that is trained.
 @pytest.mark.long("inverse")
 @pytest.mark.parametrize("kind", ["rnd", "inverse", "random"])
-def test_images_that_were_seen_often_surprise_less(kind):
+def test_intrinsic_reward_falls_for_familiar_images(kind):
     torch.manual_seed(0)
     surprise = Surprise(kind, (1, 36, 36), 2, 8, (16,))
     fixed = [p.clone() for p in surprise.features.parameters()]
@@ -66,20 +66,21 @@ def test_images_that_were_seen_often_surprise_less(kind):
     assert known.shape == (8,) and (kind == "inverse" or float(known.mean()) < 0.25 * float(before.mean()))
     assert float(surprise.error(obs, act, 2 * torch.randn(8, 1, 36, 36)).detach().mean()) > 3 * float(known.mean())
     features = surprise.features(torch.randn(64, 1, 36, 36))
-    assert kind == "inverse" or float(features.std(0).mean()) > 0.1       # so that different images differ
+    assert kind == "inverse" or float(features.std(0).mean()) > 0.1       # different images have different features
     changed = [not torch.equal(a, b) for a, b in zip(fixed, surprise.features.parameters(), strict=True)]
     assert all(changed) if kind == "inverse" else not any(changed)
 
 
-def test_pixels_of_images_are_not_predicted(tmp_path):
+def test_zero_coefficients_and_pixel_prediction_of_images_are_refused(tmp_path):
     with pytest.raises(UserError, match="leave nothing to learn from; raise one of them"):
         Config(env="CartPole-v1", reward_coef=0, bonus_coef=0)
     with pytest.raises(UserError, match="choose --bonus rnd, inverse or random"):
         curiosity.make_policy(curiosity.Config(bonus="pixels"), Box(0, 255, (36, 36, 1), np.uint8), Discrete(2))
 
 
-# Catches: features that the forward error reaches, which would make them all alike; no inverse model.
-def test_icm_features_are_learned_to_tell_actions_alone():
+# Catches: a gradient of the forward error in the features, which would make all features equal; a missing inverse
+# model.
+def test_icm_features_learn_only_from_the_inverse_model():
     torch.manual_seed(0)
     surprise = Surprise("inverse", (6,), 3, 8, (16,))
     obs, act, then = torch.randn(32, 6), torch.randint(3, (32,)), torch.randn(32, 6)
@@ -90,17 +91,17 @@ def test_icm_features_are_learned_to_tell_actions_alone():
     assert all(p.grad.abs().sum() > 0 for p in surprise.features.parameters())
 
 
-# Catches: nothing that keeps what the agent cannot influence out of the features.
+# Catches: features that include what the agent cannot influence.
 @pytest.mark.long
-def test_a_noisy_part_of_the_world_bores_icm_and_holds_the_prediction_of_pixels():
+def test_icm_ignores_noise_and_pixel_prediction_does_not():
     def batch(n: int = 256):
         obs, act = torch.randn(n, 6), torch.randint(2, (n,))
-        then = torch.randn(n, 6)                                          # the last three are noise, the first moves
+        then = torch.randn(n, 6)                                          # the last three are noise, the others move
         then[:, :3] = obs[:, :3] + (2.0 * act[:, None] - 1)
         return obs, act, then
 
     def share(kind: str) -> float:
-        """Of the error, that which goes where the noise is still."""
+        """Share of the variance of the features that comes from the noise."""
         torch.manual_seed(0)
         surprise = learned(Surprise(kind, (6,), 2, 8, (32,)), batch, 1500)
         obs, act, then = batch(2000)
@@ -114,11 +115,11 @@ def test_a_noisy_part_of_the_world_bores_icm_and_holds_the_prediction_of_pixels(
     torch.manual_seed(0)
     pixels = learned(Surprise("pixels", (6,), 2, 8, (32,)), batch, 1500)
     left = pixels.error(*batch(2000)).detach().mean()
-    assert float(left) == pytest.approx(0.25, rel=0.1)                    # half the noise of half the numbers
+    assert float(left) == pytest.approx(0.25, rel=0.1)                    # 0.5 x the variance 1 x half of the numbers
 
 
 class Two(Env):
-    """Two steps, then the clock or, by turns, the task ends it; one reward, times `worth`."""
+    """Episodes of two steps that terminate or are truncated in turn. The reward is the action, times `worth`."""
 
     worth = 1.0
 
@@ -143,9 +144,9 @@ def train(tmp_path, env=Two, **settings):
     return curiosity.train(Config(env=env, log_dir=tmp_path.as_posix(), **{**SETTINGS, "total_steps": 256, **settings}))
 
 
-# Catches: a bonus that ends with the episode; the last observation of an episode shown to the bonus' value, or
-# the first of the next to the reward's; bonuses that may be negative.
-def test_rewards_end_with_the_episode_and_bonuses_never(tmp_path, monkeypatch):
+# Catches: intrinsic returns that end with the episode; the last observation of an episode as input of the intrinsic
+# value function; the first observation of the next episode as input of the value function; negative intrinsic rewards.
+def test_returns_end_with_the_episode_and_intrinsic_returns_do_not(tmp_path, monkeypatch):
     calls, gae, kept, make_policy = [], curiosity.gae, [], curiosity.make_policy
 
     def noted(*args, **kwargs):
@@ -164,14 +165,13 @@ def test_rewards_end_with_the_episode_and_bonuses_never(tmp_path, monkeypatch):
         torch.testing.assert_close(bonus_next[:, :-1], bonus_values[:, 1:])
         assert bool((bonus_values != values).any()) and bool((bonus_next[:, -1] != next_values[:, -1]).any())
         ends = term | trunc
-        assert bool((next_values[:, :-1] != values[:, 1:])[trunc[:, :-1]].all())             # term: never asked
+        assert bool((next_values[:, :-1] != values[:, 1:])[trunc[:, :-1]].all())             # term: not used
         torch.testing.assert_close(next_values[:, :-1][~ends[:, :-1]], values[:, 1:][~ends[:, :-1]])
         assert bool((i > 0).all())
 
 
-# Catches: a reward that gets into the advantages, the networks or the norm of the gradient although it has no
-# weight.
-def test_with_no_weight_rewards_change_nothing(tmp_path):
+# Catches: a reward with coefficient 0 that changes the advantages, the networks or the gradient norm.
+def test_rewards_with_coefficient_0_change_nothing(tmp_path):
     class Rich(Two):
         worth = 1000.0
 
@@ -182,10 +182,11 @@ def test_with_no_weight_rewards_change_nothing(tmp_path):
     assert not torch.equal(one, torch.cat([p.flatten() for p in three.policy.module.pi.parameters()]))
 
 
-# Catches: the bonus' networks, or the scales of what they see and pay, not in the checkpoint.
+# Catches: networks of the intrinsic reward, or the statistics that scale their inputs and outputs, that are missing in
+# the checkpoint.
 @pytest.mark.long("rnd")
 @pytest.mark.parametrize("kind", ["rnd", "inverse"])
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, few_rows, killed, cli, curve, tmp_path):
+def test_killed_run_resumes_with_the_same_curve(kind, few_rows, killed, cli, curve, tmp_path):
     words = ["curiosity", "--preset", "none", "--exp-name", "x", "--total-steps", 2560, "--num-envs", 4,
              "--rollout-steps", 8, "--bonus", kind, "--checkpoint-steps", 416, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -194,16 +195,16 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, few_rows, killed,
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 
-# Catches: a bonus of the restart after an episode's end; arguments of the predictor exchanged; a predictor that
-# learns from other transitions, or from all of a batch.
-def test_the_predictor_learns_the_transitions_that_are_rewarded(tmp_path, monkeypatch):
+# Catches: an intrinsic reward for the first observation after a reset; exchanged arguments of the predictor; a
+# predictor that learns from other transitions, or from the whole batch.
+def test_predictor_learns_a_share_of_the_rewarded_transitions(tmp_path, monkeypatch):
     rollouts, asked, collect, error = [], [], curiosity.collect, Surprise.error
     monkeypatch.setattr(curiosity, "collect", lambda *args: rollouts.append(collect(*args)) or rollouts[-1])
     monkeypatch.setattr(Surprise, "error", lambda self, *batch: asked.append(batch) or error(self, *batch))
     monkeypatch.setattr(curiosity.Normaliser, "forward", lambda self, x: x.float())
     curiosity.train(Config(env="CartPole-v1", **{**SETTINGS, "minibatches": 1, "rollout_steps": 40}, bonus="inverse",
                            epochs=1, bonus_share=0.25, total_steps=160, log_dir=tmp_path.as_posix()))
-    (seen, act, then), (of, _, led_to) = asked                            # the bonus; the predictor's one step
+    (seen, act, then), (of, _, led_to) = asked                            # intrinsic reward; the step of the predictor
     assert torch.equal(seen, rollouts[0].obs[:, :-1]) and torch.equal(then, rollouts[0].next_obs())
     assert torch.equal(act, rollouts[0].act) and rollouts[0].terminated.any()
     pairs = {*map(tuple, torch.cat([seen, then], -1).flatten(0, 1).tolist())}

@@ -1,4 +1,4 @@
-"""DDPG's functions and a training of it by hand; and what DDPG, TD3 and SAC have in common."""
+"""DDPG's functions and updates calculated by hand, and tests of what DDPG, TD3 and SAC have in common."""
 from importlib import import_module
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ from torch import nn
 from spinup.algos.ddpg import deterministic_policy_loss, saturation, squared_error
 from spinup.errors import UserError
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02},
@@ -22,8 +22,8 @@ BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 each = pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
 
 
-# Catches: no check; targets that differ by critic; a half.
-def test_squared_error_by_hand_and_of_no_other_shapes():
+# Catches: a missing check of shapes; targets that differ between critics; half of the squared error.
+def test_squared_error_matches_hand_calculation_and_checks_shapes():
     q, y = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]), torch.tensor([1.0, 0.0, -1.0])
     assert squared_error(q, y).tolist() == [[0.0, 4.0, 16.0], [1.0, 0.0, 4.0]]
     for wrong, target in ((q[..., None], y), (q[0], y), (q, y[:, None]), (q.T, y), (q, y[0])):
@@ -33,22 +33,23 @@ def test_squared_error_by_hand_and_of_no_other_shapes():
         squared_error(q[0][:, None], y)
 
 
-# Catches: the sign; the mean of several critics.
-def test_the_policy_loss_is_minus_the_first_critic():
+# Catches: a wrong sign; the mean over critics.
+def test_policy_loss_is_the_negative_value_of_the_first_critic():
     assert deterministic_policy_loss(torch.tensor([[1.0, -2.0], [9.0, 9.0]])).tolist() == [-1.0, 2.0]
 
 
-# Catches: outputs that tanh has already bounded; a sum over actions.
-def test_saturation_leads_back_from_where_tanh_has_no_slope():
+# Catches: a penalty on the outputs after tanh; the sum over action dimensions in place of the mean.
+def test_saturation_penalty_has_a_gradient_where_tanh_is_flat():
     assert saturation(torch.tensor([[3.0, -1.0], [0.0, 0.0]])).tolist() == [5.0, 0.0]
     output = torch.full((1, 2), 20.0, requires_grad=True)
     assert torch.autograd.grad(output.tanh().sum(), output)[0].abs().max() == 0
     assert torch.autograd.grad(saturation(output).mean(), output)[0].tolist() == [[20.0, 20.0]]
 
 
-# Every gradient step of a training, one transition at a time. Catches: the other network's action or value in the
-# target; gamma left out; the sum for the mean; an actor that climbs down, or climbs the target.
-def test_every_update_is_the_one_worked_out_by_hand(watch):
+# Every third gradient step of a training run is calculated, one transition at a time. Catches: an action or a value of
+# the wrong network in the target; a missing gamma; the sum in place of the mean; an actor that minimises the value, or
+# that maximises the value of the target critic.
+def test_updates_match_hand_calculation(watch):
     seen = watch("ddpg", BOUNDS, gamma=0.9, num_envs=2, saturation_coef=0.01)
     assert len(seen.of("q")) == len(seen.of("pi")) == 82
     for step in seen.steps[::3]:
@@ -73,11 +74,11 @@ def flat(net: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in net.parameters()])
 
 
-# Catches: an action stored in other units than the critics see it in, or not the one that was done; the first
-# observation of the next episode for the last of this one; `ended` for `terminated`.
+# Catches: a stored action in other units than those of the critics, or one that was not executed; the first observation
+# of the next episode in place of the last one of this episode; `ended` in place of `terminated`.
 @each
 @pytest.mark.parametrize("num_envs", [1, 2])
-def test_what_is_learned_from_is_what_happened(name, num_envs, watch):
+def test_batches_contain_the_transitions_of_the_environment(name, num_envs, watch):
     seen, endings = watch(name, BOUNDS, num_envs=num_envs, batch_size=16), set()
     middle, half = (BOUNDS.high + BOUNDS.low) / 2, (BOUNDS.high - BOUNDS.low) / 2
     for step in seen.of("q"):
@@ -89,10 +90,10 @@ def test_what_is_learned_from_is_what_happened(name, num_envs, watch):
     assert endings == {(True, True), (False, True), (False, False)}
 
 
-# Catches: gradients of the actor's loss that reach the critics, or of theirs that reach the actor; an optimiser
-# of both; a step size that is not the one set.
+# Catches: gradients of the actor loss in the critics, or of the critic loss in the actor; one optimiser for both; a
+# learning rate other than the setting.
 @each
-def test_actor_and_critics_leave_each_other_alone(name, watch):
+def test_actor_and_critic_updates_do_not_change_each_other(name, watch):
     seen = watch(name, BOUNDS)
     for part, other in ("q", "pi"), ("pi", "q"):
         change = {"q": [], "pi": []}
@@ -101,13 +102,13 @@ def test_actor_and_critics_leave_each_other_alone(name, watch):
                 for net, changes in change.items():
                     changes.append((flat(getattr(after.policy, net)) - flat(getattr(step.policy, net))).abs().max())
         assert len(change[part]) >= 40 and min(change[part]) > 1e-4 and max(change[other]) == 0
-        assert change[part][0] == pytest.approx(0.01, rel=1e-2)           # Adam's first step is lr where it can be
+        assert change[part][0] == pytest.approx(0.01, rel=1e-2)           # Adam's first step changes by up to lr
 
 
-# Catches: tau on the wrong one of the two; targets that move before the critics do, not with the actor, or not at
-# all.
+# Catches: exchanged weights tau and 1 - tau; targets that move before the critics, that do not move with the delayed
+# actor, or that never move.
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "sac_discrete", "param_noise"])
-def test_targets_go_the_share_tau_of_the_way(name, watch):
+def test_target_networks_move_by_the_fraction_tau(name, watch):
     seen = watch(name, Discrete(3) if name == "sac_discrete" else BOUNDS, tau=0.25)
     steps = seen.of("q")
     torch.testing.assert_close(flat(steps[0].target), flat(steps[0].policy), rtol=0, atol=0)
@@ -118,12 +119,12 @@ def test_targets_go_the_share_tau_of_the_way(name, watch):
         assert tau == 0 or (flat(after.target) - flat(step.target)).abs().max() > 1e-3
 
 
-# Catches: bounds of the first dimension for all; actions clipped where they should be rescaled, or not clipped at
-# all; noise in other units; first actions that are the policy's. Random ones fill the box, whatever the network, and
-# noise of three times its size reaches its faces.
+# Random first actions fill the box and do not depend on the network. Noise with a standard deviation of 3 reaches the
+# bounds. Catches: the bounds of the first dimension for all dimensions; actions that are clipped in place of rescaled,
+# or not clipped; noise in wrong units; first actions from the policy.
 @pytest.mark.long("sac")
 @each
-def test_actions_fill_the_bounds_of_each_dimension_and_never_leave_them(name, watch):
+def test_actions_fill_the_bounds_of_each_dimension_and_stay_within_them(name, watch):
     settings = {"num_envs": 2, **({} if name == "sac" else {"explore_noise": 3.0})}
     seen, other = (watch(name, BOUNDS, hidden=hidden, **settings) for hidden in ((8, 6), (4,)))
     actions, others = (np.array([told.action for told in found.told.values()]) for found in (seen, other))
@@ -140,12 +141,13 @@ def test_actions_fill_the_bounds_of_each_dimension_and_never_leave_them(name, wa
         assert BOUNDS.contains(seen.result.policy.act(np.array(obs, np.float32)))
 
 
-# Catches: a gradient step for each step of all copies; a ratio rounded at each update, by which .3 is 0;
-# the `len` of a replay, which short episodes keep below its size, as the sign that there is enough to learn from.
+# Catches: one gradient step for each step of all copies together; a ratio that is rounded at each update, so that .3
+# becomes 0; the `len` of a replay buffer, which short episodes keep below its size, as the condition for the first
+# update.
 @pytest.mark.long("2-10-2-sac")
 @each
 @pytest.mark.parametrize("num_envs, update_every, ratio", [(1, 1, 0.3), (4, 4, 1), (2, 10, 2)])
-def test_there_are_as_many_gradient_steps_as_the_ratio_says(name, num_envs, update_every, ratio, watch):
+def test_number_of_gradient_steps_follows_the_update_ratio(name, num_envs, update_every, ratio, watch):
     seen = watch(name, BOUNDS, num_envs=num_envs, update_every=update_every, update_ratio=ratio, replay_size=40)
     count = len(seen.of("q"))
     assert abs(count - ratio * (120 - 40 + update_every)) < 1
@@ -153,10 +155,10 @@ def test_there_are_as_many_gradient_steps_as_the_ratio_says(name, num_envs, upda
 
 
 class Aim(gymnasium.Env):
-    """One step: 1 in the middle of the target, less beside it, as the square of the distance. Nothing follows."""
+    """Episodes of one step. The reward is 1 minus the squared distance of the action from the best action."""
 
     action_space, observation_space = Box(np.float32([-1, 0]), np.float32([1, 10])), Box(-1, 1, (1,))
-    best = np.array([0.5, 2.0])                                           # in halves of the range, .5 and -.6
+    best = np.array([0.5, 2.0])                                           # in units of half the range, .5 and -.6
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -169,11 +171,11 @@ class Aim(gymnasium.Env):
         return self.np_random.uniform(-1, 1, 1).astype(np.float32)
 
 
-# Catches: a critic that bootstraps beyond the end (it would value all by 1 / (1 - gamma) as much); nearly
-# anything else.
+# Catches: a bootstrap after a termination, with which all values would be 1 / (1 - gamma) times as large; nearly every
+# other bug.
 @pytest.mark.long("sac", "td3")
 @each
-def test_they_find_the_best_action_and_know_what_each_is_worth(name, tmp_path):
+def test_actor_finds_the_best_action_and_critics_learn_the_values(name, tmp_path):
     algorithm = import_module(f"spinup.algos.{name}")
     special = {"alpha": 0.1} if name == "sac" else {}
     result = algorithm.train(algorithm.Config(
@@ -193,16 +195,17 @@ def test_they_find_the_best_action_and_know_what_each_is_worth(name, tmp_path):
 @pytest.mark.parametrize("space, advice", [
     (Discrete(3), "it supports Box actions"), (Box(-np.inf, np.inf, (2,)), "gymnasium.wrappers.TransformAction"),
     (Box(np.float32([-1, 2]), np.float32([1, 2])), "finite bounds, low below high")])
-def test_actions_that_cannot_be_served_are_refused(name, space, advice, watch, tmp_path):
+def test_unsupported_action_spaces_are_refused(name, space, advice, watch, tmp_path):
     with pytest.raises(UserError, match=advice):
         watch(name, space)
     assert not list(tmp_path.iterdir())
 
 
-# Catches: offline targets that do not move, that are copies, or that move the networks instead.
+# Catches: offline target networks that do not move, or that are copies; an update of the networks in place of the
+# targets.
 @pytest.mark.parametrize("name, trained", [("iql", lambda policy: policy.q), ("td3_bc", lambda policy: policy)])
-def test_offline_targets_go_the_share_tau_of_the_way(name, trained, learn):
-    steps = learn(name, Box(-1, 1, (2,)), tau=0.25)[::3]                  # three gradient steps for each of a target
+def test_offline_target_networks_move_by_the_fraction_tau(name, trained, learn):
+    steps = learn(name, Box(-1, 1, (2,)), tau=0.25)[::3]                  # three gradient steps per update of a target
     for before, after in pairwise(steps):
         nets = before.nets["target"], trained(after.nets["policy"]), after.nets["target"]
         for old, new, target in zip(*(net.parameters() for net in nets), strict=True):

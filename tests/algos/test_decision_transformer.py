@@ -1,4 +1,4 @@
-"""The decision transformer: its sequences by hand, acting beside scoring, and requests that it grants."""
+"""The decision transformer: its windows, its outputs in acting and in training, and the returns that are requested."""
 import gymnasium
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from spinup.envs.spaces import space_to_json
 from spinup.errors import UserError
 from spinup.runs.episodes import play_episodes
 
-# Settings for tests/algos/test_suite.py: each learns its task there in seconds.
+# Settings for tests/algos/test_suite.py, with which each task is learned in seconds.
 SUITE = {
     "settings": {"total_steps": 128, "context": 3, "layers": 1, "width": 32, "batch_size": 32, "lr": 0.01, "warmup": 10,
                  "max_grad_norm": 10.0, "threads": 1},
@@ -25,16 +25,16 @@ SUITE = {
 SMALL = {"context": 4, "layers": 2, "width": 16, "heads": 2, "longest": 6}
 
 
-# Catches: advice that is refused in turn.
+# Catches: advice whose settings are refused too.
 @pytest.mark.parametrize("width, heads, advice", [(66, 4, "--heads 1"), (65, 1, "--width 66 --heads 1")])
-def test_the_advice_about_heads_can_be_followed(width, heads, advice):
+def test_settings_in_the_advice_about_heads_are_valid(width, heads, advice):
     with pytest.raises(UserError, match=f"choose {advice}$"):
         Config(env="CartPole-v1", data="d.npz", width=width, heads=heads)
     Config(env="CartPole-v1", data="d.npz", width=66, heads=1)
 
 
 class Obey(gymnasium.Env):
-    """Three steps; the reward of each is its action, or half of it with Box actions."""
+    """Episodes of three steps. The reward of a step is its action, or half of it with Box actions."""
 
     def __init__(self, box: bool = False):
         self.observation_space = Box(-1, 1, (2,))
@@ -55,7 +55,7 @@ class Obey(gymnasium.Env):
 
 
 def walked(lengths: list[int], box: bool = False, seed: int = 0) -> Dataset:
-    """Episodes of these lengths, all their numbers random."""
+    """A dataset of episodes with these lengths and random numbers."""
     rng, n = np.random.default_rng(seed), sum(lengths)
     ends = np.isin(np.arange(n), np.cumsum(lengths) - 1)
     obs = rng.standard_normal((n, 2)).astype(np.float32)
@@ -63,17 +63,18 @@ def walked(lengths: list[int], box: bool = False, seed: int = 0) -> Dataset:
     return Dataset(obs, actions, rng.standard_normal(n).astype(np.float32), obs, ends, np.zeros(n, bool))
 
 
-# Catches: a sum that crosses the end of an episode, leaves out the step's own reward, or begins with the past.
-def test_returns_to_go_are_the_sums_to_the_end_of_the_episode():
+# Catches: a sum that continues after the episode end, that leaves out the reward of the step, or that includes earlier
+# rewards.
+def test_returns_to_go_are_sums_to_the_episode_end():
     data = walked([3, 1, 5])
     got = returns_to_go(data.rewards, data.episodes())
     ends = [3, 3, 3, 4, 9, 9, 9, 9, 9]
     assert got == pytest.approx([data.rewards[i:end].sum(dtype=np.float64) for i, end in enumerate(ends)])
 
 
-# Catches: a window with steps of the episode before it, or of another order; times that count in the window;
-# padding that counts as a step; a step of the data in which no window ends.
-def test_a_window_holds_the_last_steps_of_one_episode():
+# Catches: a window with steps of the previous episode, or in a wrong order; time steps that are counted from the start
+# of the window; padding that counts as a step; a step of the dataset at which no window ends.
+def test_window_contains_the_last_steps_of_one_episode():
     data = walked([3, 1, 6])
     normaliser, found = Normaliser(data.obs.shape[1:]), set()
     windows = Windows(data, torch.from_numpy(data.actions), normaliser, 4)
@@ -103,9 +104,9 @@ def random_window(dist: Categorical | DiagGaussian) -> tuple[DecisionTransformer
     return DecisionTransformer(Config(**SMALL), 2, dist), window
 
 
-# Catches: attention to a later token, to the step's own action, or to padding; an input that is not read.
+# Catches: attention to a later token, to the action of the same step, or to padding; an ignored input.
 @pytest.mark.parametrize("dist", [Categorical((2,)), DiagGaussian([0], [2])], ids=["discrete", "box"])
-def test_an_output_depends_on_what_was_seen_before_it_and_on_nothing_else(dist):
+def test_output_depends_only_on_inputs_up_to_the_observation(dist):
     policy, window = random_window(dist)
     before = policy(window)
     for name, column, changes in (("to_go", 2, [2, 3]), ("obs", 2, [2, 3]), ("act", 2, [3]), ("act", 3, [])):
@@ -121,10 +122,10 @@ def test_an_output_depends_on_what_was_seen_before_it_and_on_nothing_else(dist):
     torch.testing.assert_close(policy(other)[~padding], before[~padding])
 
 
-# Catches: a reward that is subtracted a step late; an action in the environment's units; a context of the last
-# episode; a time step that goes on counting; observations that are not normalised.
+# Catches: a reward that is subtracted one step late; an action in the units of the environment; a context that includes
+# the previous episode; a time step that is not reset; observations that are not normalised.
 @pytest.mark.parametrize("box", [False, True])
-def test_acting_computes_what_learning_scores(box):
+def test_actor_outputs_equal_those_of_training_windows(box):
     def env():
         return Obey(box)
     envs = make(env, 2, 0, episodes=1)
@@ -151,10 +152,11 @@ def test_acting_computes_what_learning_scores(box):
         obs = step.obs
 
 
-# Catches: a loss that does not read the return-to-go, or with the wrong sign; a request that is not passed on.
+# Catches: a loss that does not depend on the return-to-go, or that has the wrong sign; a requested return that is not
+# passed on.
 @pytest.mark.long("False")
 @pytest.mark.parametrize("box", [False, True])
-def test_it_reaches_the_return_that_is_requested(box, tmp_path):
+def test_policy_reaches_the_requested_return(box, tmp_path):
     def env():
         return Obey(box)
     rng, envs = np.random.default_rng(1), make(env)
@@ -177,7 +179,7 @@ def test_it_reaches_the_return_that_is_requested(box, tmp_path):
         assert np.mean(play_episodes(result.policy, env, 4)[0]) == pytest.approx(wanted, abs=0.25)
 
 
-def test_numbered_states_are_refused_before_a_folder_exists(tmp_path):
+def test_discrete_observations_are_refused_before_a_folder_is_made(tmp_path):
     envs, n = make("FrozenLake-v1"), 16
     data = join([Dataset(np.eye(n, dtype=np.float32), np.zeros(n, np.int64), np.zeros(n, np.float32),
                          np.eye(n, dtype=np.float32), np.arange(n) == n - 1, np.zeros(n, bool))], {
@@ -190,8 +192,8 @@ def test_numbered_states_are_refused_before_a_folder_exists(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-# Catches: a loss of the steps that fill up a window, which are before the first of its episode.
-def test_what_fills_up_a_window_is_not_learned(tmp_path, monkeypatch):
+# Catches: a loss on padding, which comes before the first step of an episode.
+def test_padding_is_not_in_the_loss(tmp_path, monkeypatch):
     found, minimizer = [], FlatAdam.minimizer
 
     def kept(optimizer, loss):

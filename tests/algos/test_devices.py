@@ -1,4 +1,4 @@
-"""Devices that have no float64, as Apple's mps: what is moved there, and where the statistics stay."""
+"""Devices without float64, such as Apple's mps: the tensors that are moved there, and the place of the statistics."""
 import numpy as np
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 import spinup
 from spinup.core.normaliser import Normaliser, ReturnScaler
 
-FAKE = torch.device("cpu", 0)           # tensors that are sent here stay on the CPU; a request for it can be told apart
+FAKE = torch.device("cpu", 0)           # tensors that are moved here stay on the CPU; its index 0 marks such requests
 TINY = {"preset": "none", "tensorboard": False, "quiet": True, "threads": 1}
 ON_POLICY = {"total_steps": 128, "num_envs": 2, "rollout_steps": 32}
 OFF_POLICY = {"total_steps": 80, "learning_starts": 40, "batch_size": 8, "hidden": (8,)}
@@ -35,10 +35,10 @@ class WithoutFloat64(TorchFunctionMode):
         return result
 
 
-# Catches: statistics that move with the policy; rewards, noise or weights of a replay left in float64.
+# Catches: statistics that move with the policy; rewards, noise or weights of a replay buffer that stay in float64.
 @pytest.mark.long("ppo")
 @pytest.mark.parametrize("name", RUNS)
-def test_a_training_sends_no_float64_to_its_device(name, tmp_path, monkeypatch):
+def test_training_moves_no_float64_to_its_device(name, tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.runs.run.find_device", lambda *_, **__: FAKE)
     env, settings = RUNS[name]
     with WithoutFloat64():
@@ -46,8 +46,8 @@ def test_a_training_sends_no_float64_to_its_device(name, tmp_path, monkeypatch):
     assert result.status == "finished"
 
 
-# Catches: a TypeError where a policy moves; statistics that are half moved.
-def test_statistics_stay_where_float64_is():
+# Catches: a TypeError when a policy is moved; statistics of which only a part is moved.
+def test_statistics_stay_on_a_device_with_float64():
     def move(x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.float64:
             raise TypeError("Cannot convert a MPS Tensor to float64 dtype")

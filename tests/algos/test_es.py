@@ -1,4 +1,4 @@
-"""Evolution strategies: the estimate against sums by hand, play against one policy at a time, several processes."""
+"""Evolution strategies: the gradient estimate, episodes of many policies at a time, and several processes."""
 import os
 import signal
 from pathlib import Path
@@ -16,7 +16,7 @@ from spinup.envs.gym import GymVectorEnv
 from spinup.errors import UserError
 from spinup.runs.workers import Workers
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 16000},
     "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {"hidden": (8,), "normalise_obs": True}},
@@ -34,8 +34,8 @@ def learned(result) -> torch.Tensor:
     return torch.cat([x.double().flatten() for x in result.policy.module.state_dict().values()])
 
 
-# Catches: ranks from 0 to 1; equals ranked in the order in which they stand.
-def test_ranks_are_centred_and_equals_share_them():
+# Catches: ranks from 0 to 1; different ranks of equal returns.
+def test_ranks_are_centred_and_equal_returns_share_a_rank():
     found = es.centred_ranks(np.array([[10.0, -3.0], [10.0, 1e9]]))
     np.testing.assert_allclose(found, [[0, -0.5], [0, 0.5]])
     assert not es.centred_ranks(np.full((4, 2), 7.0)).any()
@@ -43,9 +43,9 @@ def test_ranks_are_centred_and_equals_share_them():
     assert np.array_equal(es.centred_ranks(returns), (rankdata(returns, axis=None).reshape(20, 2) - 1) / 39 - 0.5)
 
 
-# Catches: minus for plus; no 2, n or sigma below the line; the noise of another seed than the one that played.
+# Catches: a wrong sign; a missing 2, n or sigma in the denominator; noise from a seed other than that of the episode.
 @pytest.mark.long
-def test_the_estimate_is_the_gradient_of_what_was_scored():
+def test_estimate_converges_to_the_gradient_of_the_score():
     theta, slope = torch.randn(2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     seeds = np.arange(20_000)
 
@@ -60,7 +60,7 @@ def test_the_estimate_is_the_gradient_of_what_was_scored():
 
 
 class Walk(gymnasium.Env):
-    """A noisy walk on a line, ended by the task when it has gone far, or by the clock."""
+    """A noisy walk in the plane. It terminates far from the origin, and is truncated after 20 steps."""
 
     def __init__(self):
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
@@ -78,7 +78,7 @@ class Walk(gymnasium.Env):
 
 
 def one_episode(policy, seed: int) -> np.ndarray:
-    """Return, steps, and sums of the observations and of their squares, with torch and one plain environment."""
+    """Return, steps, and sums of the observations and of their squares, of an episode in one plain environment."""
     env, told = Walk(), np.zeros(6)
     obs, done = env.reset(seed=seed)[0], False
     while not done:
@@ -91,14 +91,14 @@ def one_episode(policy, seed: int) -> np.ndarray:
     return told
 
 
-def test_an_episode_without_an_end_is_told(monkeypatch):
+def test_episode_without_an_end_is_an_error(monkeypatch):
     monkeypatch.setattr("spinup.runs.episodes.LONGEST", 500)
     with pytest.raises(UserError, match="an episode of this environment did not end within 500 steps; give"):
         spinup.es(lambda: gymnasium.make("Pendulum-v1").unwrapped, pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 
-# Catches: looking at the returns alone, which an action chosen from NaN does not spoil.
-def test_observations_that_are_not_finite_are_told():
+# Catches: a check of the returns alone, which stay finite although an action is chosen from NaN.
+def test_non_finite_observations_are_an_error():
     class Blind(gymnasium.ObservationWrapper):
         def observation(self, obs):
             return np.where([False, True, False, False], np.nan, obs).astype(np.float32)
@@ -107,10 +107,10 @@ def test_observations_that_are_not_finite_are_told():
         spinup.es(lambda: Blind(gymnasium.make("CartPole-v1")), pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 
-# Catches: the weights of a pair exchanged; a start that does not follow from the seed; steps of a copy that has
-# no policy counted; an order that depends on which episode ends first; another order of the weights.
+# Catches: exchanged weights of a pair; an initial state that the seed does not determine; counted steps of a copy
+# without a policy; an order of the results that depends on which episode ends first; a wrong order of the weights.
 @pytest.mark.parametrize("copies", [1, 4, 16])
-def test_each_policy_plays_its_own_episode_whoever_plays_beside_it(copies):
+def test_episode_of_a_policy_does_not_depend_on_other_copies(copies):
     torch.manual_seed(0)
     env, seeds = GymVectorEnv(Walk, copies, 5), np.array([11, 12, 13], np.uint32)
     policy = es.make_policy(es.Config(hidden=(8, 4), normalise_obs=True), env.observation_space, env.action_space)
@@ -127,10 +127,10 @@ def test_each_policy_plays_its_own_episode_whoever_plays_beside_it(copies):
     np.testing.assert_array_equal(told, es.play(env, policy, theta, 0.7, seeds))
 
 
-# Catches: statistics, ranks or steps of this process's share only; shares in another order; a share of no policy;
-# a first policy that depends on the process. What is told does not grow with the network.
+# The size of the messages does not depend on the network. Catches: statistics, ranks or steps from the share of one
+# process; shares in a wrong order; an empty share; an initial policy that depends on the process.
 @pytest.mark.long
-def test_the_number_of_processes_changes_no_digit(fork_workers, tmp_path, curve, monkeypatch):
+def test_number_of_processes_does_not_change_the_result(fork_workers, tmp_path, curve, monkeypatch):
     met, together = [], Workers.together
     monkeypatch.setattr(Workers, "together", lambda self, *rest: met.append(self) or together(self, *rest))
     runs = [run(tmp_path / str(n), workers=n, normalise_obs=True, hidden=(64, 64), exp_name="x") for n in (1, 2, 3)]
@@ -138,13 +138,13 @@ def test_the_number_of_processes_changes_no_digit(fork_workers, tmp_path, curve,
         assert torch.equal(learned(runs[0]), learned(other)) and runs[0].returns == other.returns
         assert curve(runs[0].directory) == curve(other.directory)
     bytes_each = [w.sent / len(r.progress["steps"]) for w, r in zip(met[1:], runs[1:], strict=True)]
-    # Of 5 pairs, 10 numbers for a policy, which has 4,600 weights.
+    # There are 5 pairs. A policy has 4,600 weights, and its message has 10 numbers.
     assert bytes_each == [3 * 2 * 10 * 8, 2 * 2 * 10 * 8] and met[0].sent == 0
 
 
-# Catches: an Adam that begins anew, a normaliser not kept; rows or steps of the update that was under way.
+# Catches: a new state of Adam; a normaliser that is missing in the checkpoint; rows or steps of the interrupted update.
 @pytest.mark.long
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, curve, tmp_path):
+def test_killed_run_resumes_with_the_same_curve(few_rows, killed, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 12_000, "--pairs", 4, "--normalise-obs",
              "--checkpoint-steps", 1200]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -166,10 +166,9 @@ def children(pid: int) -> list[int]:
     return found
 
 
-# Catches: a share that waits for who is no more; a traceback; a follower that outlives the first process.
+# Catches: a process that waits for a worker that has ended; a traceback; a worker that outlives the first process.
 @pytest.mark.long
-def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start, forking, rows, wait_for, cli, curve,
-                                                                         tmp_path):
+def test_dead_worker_ends_the_run_with_a_message_and_it_resumes(start, forking, rows, wait_for, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 40_000, "--pairs", 4, "--workers", 2,
              "--quiet"]
     directory = tmp_path / "runs/x/x_s1"
@@ -186,13 +185,13 @@ def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start,
     wait_for(lambda: len(children(again.pid)) == 1, again)
     (worker,) = children(again.pid)
     assert again.end().code == 0 and not Path(f"/proc/{worker}").exists()
-    assert cli(*words[:-3], "--log-dir", "whole", "--quiet").code == 0    # alone
+    assert cli(*words[:-3], "--log-dir", "whole", "--quiet").code == 0    # one process
     assert curve(tmp_path / "whole/x/x_s1") == curve(directory)
 
 
-# Catches: every process of torchrun keeping a run, or printing; another number of them than torchrun's.
+# Catches: a run folder or output of every process of torchrun; a number of processes that is not that of torchrun.
 @pytest.mark.long
-def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve, tmp_path):
+def test_torchrun_gives_one_run_with_the_same_curve(start, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 2000]
     done = start("--nproc-per-node", 2, "-m", "spinup", *words, script="torch.distributed.run").end()
     assert done.code == 0 and done.out.count("es on CartPole-v1") == 1, done.err
@@ -201,7 +200,7 @@ def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve
 
 
 @pytest.mark.long
-def test_what_cannot_be_sent_to_a_process_is_said(tmp_path):
+def test_unsupported_environments_and_workers_are_refused(tmp_path):
     with pytest.raises(UserError, match="--workers 2 starts processes, .* give env as an id"):
         run(tmp_path, env=lambda: Walk(), workers=2)
     with pytest.raises(UserError, match="--workers 6 is more than --pairs 5; choose at most 5"):
@@ -213,8 +212,8 @@ def test_what_cannot_be_sent_to_a_process_is_said(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Catches: an episode's return in parts; a row's numbers of this process or of parked copies.
-def test_rows_tell_of_all_episodes(tmp_path):
+# Catches: the return of a part of an episode; numbers of a row from one process, or from copies without a policy.
+def test_log_rows_include_all_episodes(tmp_path):
     result = run(tmp_path, env=Walk, total_steps=2000)
     progress = result.progress
     assert progress["episodes"] == [10] * len(progress["steps"])
@@ -223,14 +222,14 @@ def test_rows_tell_of_all_episodes(tmp_path):
     assert progress["steps"][-2] < 2000 <= progress["steps"][-1]
 
 
-# Catches: a GPU that is named at the start of a run that plays on the CPU.
-def test_it_does_not_pretend_to_use_a_gpu():
+# Catches: a GPU in the output of a run that uses the CPU.
+def test_device_cuda_is_refused():
     with pytest.raises(UserError, match="es runs in NumPy on the CPU; leave out --device cuda"):
         es.Config(device="cuda")
 
 
-# Catches: a decay that is left out, or that is not multiplied by the learning rate.
-def test_weights_decay_where_nothing_is_learned(tmp_path, monkeypatch):
+# Catches: a missing weight decay, or one that is not multiplied by the learning rate.
+def test_weight_decay_shrinks_the_weights_where_the_gradient_is_0(tmp_path, monkeypatch):
     norms = []
 
     def nothing(theta, *rest):

@@ -1,4 +1,4 @@
-"""HER beside brute force: which goals a batch gets, and that its rewards are those of the environment."""
+"""HER compared with brute force: the goals of a batch, and its rewards, which are those of the environment."""
 from copy import deepcopy
 
 import gymnasium
@@ -17,7 +17,7 @@ from spinup.envs import make
 from spinup.envs.worlds.reacher import GoalReacher
 from spinup.errors import UserError
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02},
@@ -25,7 +25,8 @@ SUITE = {
 
 
 def recorded(env, steps: int) -> tuple[Replay, Episodes, list]:
-    """Random actions: a replay with all of them, and a list of (obs, next obs, reward, number of the episode)."""
+    """Take random actions. Return a replay buffer, its episodes and a list of (obs, next obs, reward, episode number).
+    """
     shape, size = env.reset().shape[1:], 2 * steps * env.num_envs         # larger, for the frames of episode ends
     replay = Replay(size, env.num_envs, shape, np.dtype(np.float32), (2,), np.float32)
     episodes, rng, past, number = Episodes(replay), np.random.default_rng(1), [], np.arange(env.num_envs)
@@ -40,9 +41,10 @@ def recorded(env, steps: int) -> tuple[Replay, Episodes, list]:
     return replay, episodes, past
 
 
-# Catches: a goal of another episode or environment, of the past, or never the last; an original goal replaced; a
-# reward for the old goal; a goal replaced in one of the two observations only; a reward of the state before the step.
-def test_goals_come_from_the_future_of_the_episode_and_rewards_from_the_environment():
+# Catches: a goal of another episode or environment, or of an earlier step; a last step that is never sampled; a
+# replaced goal in a transition that keeps its own; a reward for the old goal; a goal that is replaced in only one of
+# the two observations; a reward for the state before the step.
+def test_hindsight_goals_come_from_later_steps_of_the_same_episode():
     env, rng = make("GoalReacher-v0", 3, seed=5), np.random.default_rng(2)
     replay, episodes, past = recorded(env, 120)
     rows = np.tile(np.arange(len(replay)), 40)
@@ -69,14 +71,14 @@ def test_goals_come_from_the_future_of_the_episode_and_rewards_from_the_environm
 
 
 class Ends(GoalReacher):
-    """Ends its episode at the goal."""
+    """An environment that terminates at the goal."""
 
     def compute_terminated(self, achieved_goal, desired_goal, info):
         return bool(self.compute_reward(achieved_goal, desired_goal, info) == 0)
 
 
-# Catches: an end of the task that is not computed again for the new goal.
-def test_where_the_goal_ends_the_task_it_is_asked_again():
+# Catches: a termination that is not computed again for the new goal.
+def test_termination_is_computed_again_for_the_new_goal():
     env = make(Ends, 2, seed=3)
     replay, _, _ = recorded(env, 60)
     rows = np.arange(len(replay))
@@ -87,15 +89,15 @@ def test_where_the_goal_ends_the_task_it_is_asked_again():
 
 
 class InPlace(GoalReacher):
-    """Changes the goals that it judges."""
+    """An environment whose `compute_reward` changes its arguments in place."""
 
     def compute_reward(self, achieved_goal, desired_goal, info):
         achieved_goal -= desired_goal
         return -np.linalg.norm(achieved_goal, axis=-1)
 
 
-# Catches: views of the batch for the environment; the critic then learns from next states that never were.
-def test_an_environment_may_change_the_goals_that_it_judges():
+# Catches: views of the batch as arguments of `compute_reward`, so that the critic learns from wrong next states.
+def test_in_place_changes_by_compute_reward_do_not_reach_the_batch():
     env = make(InPlace, 2, seed=3)
     replay, _, _ = recorded(env, 10)
     own = replay.sample(np.arange(20))
@@ -106,21 +108,21 @@ def test_an_environment_may_change_the_goals_that_it_judges():
 
 
 class Narrow(GoalReacher):
-    """Judges one goal at a time."""
+    """An environment whose `compute_reward` supports one goal at a time."""
 
     def compute_reward(self, achieved_goal, desired_goal, info):
         return -float(np.linalg.norm(achieved_goal - desired_goal) > 0.05)
 
 
-# Catches: rewards of a wrapper beside those of compute_reward in the same batch.
-def test_a_wrapper_must_not_change_the_rewards(tmp_path):
+# Catches: rewards of a wrapper and rewards of compute_reward in the same batch.
+def test_wrapper_that_changes_the_rewards_is_refused(tmp_path):
     with pytest.raises(UserError, match="earned -10, but compute_reward gives -1 for its goals; use no wrapper"):
         spinup.her(lambda: gymnasium.wrappers.TransformReward(gymnasium.make("GoalReacher-v0"), lambda r: 10 * r),
                    log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True, tensorboard=False)
 
 
-# Catches: rewards of one goal broadcast to a batch; an error about shapes, in the middle of a run.
-def test_what_it_cannot_use_it_refuses(tmp_path):
+# Catches: the reward of one goal for a whole batch; an error about shapes in the middle of a run.
+def test_environments_without_batches_of_goals_are_refused(tmp_path):
     with pytest.raises(UserError, match="make it take goals"):
         spinup.her(Narrow, log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True)
     with pytest.raises(UserError, match="needs an environment with goals.*GoalReacher-v0"):
@@ -129,7 +131,7 @@ def test_what_it_cannot_use_it_refuses(tmp_path):
 
 
 class Wrong(GoalReacher):
-    """Has goals of different shapes."""
+    """An environment whose achieved and desired goals have different shapes."""
 
     def __init__(self):
         super().__init__()
@@ -137,7 +139,8 @@ class Wrong(GoalReacher):
 
 
 class Bytes(GoalReacher):
-    """Has goals that the networks see divided by 255, and `compute_reward` must not."""
+    """An environment with goals of bytes. Networks get bytes divided by 255, but `compute_reward` needs them unchanged.
+    """
 
     def __init__(self):
         super().__init__()
@@ -146,7 +149,7 @@ class Bytes(GoalReacher):
 
 
 class Staged(GoalReacher):
-    """Also shows a number of a stage, which is a vector of five in the flat observation."""
+    """An environment with a Discrete part, which is a one-hot vector of five in the flat observation."""
 
     def __init__(self):
         super().__init__()
@@ -157,8 +160,8 @@ class Staged(GoalReacher):
         return {"a_stage": 3, **obs}, info
 
 
-# Catches: a part that is counted as one number, so that other parts are taken for the goals.
-def test_goals_are_found_behind_a_part_of_several_numbers():
+# Catches: a Discrete part that is counted as one number, so that wrong parts are used as the goals.
+def test_goals_are_found_after_a_one_hot_part():
     env, plain = (make(kind, 2, seed=1) for kind in (Staged, GoalReacher))
     obs, same = env.reset(), plain.reset()
     assert obs.shape[1] == same.shape[1] + 5
@@ -167,14 +170,14 @@ def test_goals_are_found_behind_a_part_of_several_numbers():
 
 
 @pytest.mark.parametrize("env, words", [(Wrong, "make both a Box of the same shape"), (Bytes, "must not be bytes")])
-def test_goals_have_one_shape_and_a_float_type(env, words):
+def test_goals_of_different_shapes_or_of_bytes_are_refused(env, words):
     with pytest.raises(UserError, match=words):
         make(env)
 
 
-# A whole training, watched. Catches: goals of the observation before the step; another share of replaced goals;
-# gradient steps on the batch before its goals are replaced; a policy that does not normalise what the critic sees.
-def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatch):
+# The test records a whole training run. Catches: goals of the observation before the step; a wrong share of replaced
+# goals; gradient steps on the batch before its goals are replaced; observations of the critic that are not normalised.
+def test_training_uses_goals_that_were_achieved_later(tmp_path, monkeypatch):
     seen, steps, original, minimizer = [], [], her.relabel, FlatAdam.minimizer
 
     def told(batch, goal, chosen, env):
@@ -213,14 +216,15 @@ def test_training_learns_from_goals_that_were_reached_later(tmp_path, monkeypatc
             continue
         moved = (found.obs != batch.obs).any(1)
         assert not moved[~chosen].any() and moved[chosen].any()
-        # One normaliser for both: equal observations before it are equal after it.
+        # Both use one normaliser: observations that are equal before normalisation are equal after it.
         same = (found.obs == found.next_obs).all(1)
         assert torch.equal(obs[same], next_obs[same]) and not torch.equal(obs, found.obs)
 
 
-# Catches: a target that the trained networks compute; another gamma; targets that do not move, or that learn; an
-# actor without its saturation penalty, or with a bonus for it; the deviation of the actions within a state.
-def test_the_losses_of_critic_and_actor(tmp_path, monkeypatch):
+# Catches: a target from the online networks; a wrong gamma; target networks that do not move, or that are trained; an
+# actor loss without the saturation penalty, or with a wrong sign of it; the standard deviation over action dimensions
+# in place of that over states.
+def test_critic_and_actor_losses_match_hand_calculation(tmp_path, monkeypatch):
     nets, found, actor, moved = {}, [], [], []
     make_policy, minimizer, polyak = her.make_policy, FlatAdam.minimizer, her.polyak
     monkeypatch.setattr(her, "make_policy", lambda *args: nets.setdefault("policy", make_policy(*args)))
@@ -262,7 +266,7 @@ def test_the_losses_of_critic_and_actor(tmp_path, monkeypatch):
 
 
 class Fixed(GoalReacher):
-    """Always has the same desired goal."""
+    """An environment that always has the same desired goal."""
 
     def reset(self, **how):
         obs, info = super().reset(**how)
@@ -271,7 +275,7 @@ class Fixed(GoalReacher):
 
 
 # Catches: statistics of the desired goals alone, with which all hindsight goals are clipped to the same number.
-def test_hindsight_goals_are_in_the_statistics(tmp_path, monkeypatch):
+def test_normalisation_statistics_include_hindsight_goals(tmp_path, monkeypatch):
     made, make_policy = [], her.make_policy
     monkeypatch.setattr(her, "make_policy", lambda *args: made.append(make_policy(*args)) or made[-1])
     spinup.her(Fixed, total_steps=400, learning_starts=300, hidden=(8,), normalise_obs=True, threads=1, quiet=True,

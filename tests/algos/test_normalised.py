@@ -1,4 +1,4 @@
-"""Observations normalised off-policy: raw ones in the replay, statistics of all so far, and these with the policy."""
+"""Normalised observations in off-policy methods: the replay buffer has the raw ones, the policy has the statistics."""
 import numpy as np
 import pytest
 import torch
@@ -10,10 +10,10 @@ BOX = Box(-1, 1, (2,))
 each = pytest.mark.parametrize("name, actions", [("ddpg", BOX), ("td3", BOX), ("sac", BOX), ("dqn", Discrete(3))])
 
 
-# Catches: normalised observations in the replay; statistics of a batch, of the target network, or without the
-# newest step; one of the two observations as it was; a policy that acts on raw observations.
+# Catches: normalised observations in the replay buffer; statistics of a batch, of the target network, or without the
+# newest step; a raw observation as one of the two of a transition; a policy that acts on raw observations.
 @each
-def test_batches_are_normalised_by_all_that_was_seen(name, actions, watch):
+def test_batches_are_normalised_with_statistics_of_all_steps(name, actions, watch):
     seen = watch(name, actions, num_envs=2, normalise_obs=True)
     raw = np.array([obs for obs, told in sorted(seen.told.items(), key=lambda item: item[1].number)])
     number = {obs: told.number for obs, told in seen.told.items()}
@@ -38,10 +38,11 @@ def test_batches_are_normalised_by_all_that_was_seen(name, actions, watch):
     np.testing.assert_allclose(got[0], expected[0], atol=1e-5)
 
 
-# Catches: statistics that a checkpoint lacks; those of evaluation added; a normaliser without the setting.
+# Catches: statistics that are missing in a checkpoint, or that change in an evaluation; a normaliser without the
+# setting.
 @pytest.mark.long("sac-actions2")
 @each
-def test_the_statistics_are_saved_and_then_constant(name, actions, watch):
+def test_statistics_are_saved_and_constant_after_training(name, actions, watch):
     result = watch(name, actions, normalise_obs=True).result
     loaded = spinup.load(result.directory)
     before = {key: value.clone() for key, value in loaded.module.normaliser.state_dict().items()}

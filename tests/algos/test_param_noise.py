@@ -1,4 +1,4 @@
-"""Parameter noise: what is compared with what, and that the weights that act are those that were drawn."""
+"""Parameter noise: the distance between policies, the adaptation of sigma, and the perturbed weights that act."""
 import math
 
 import numpy as np
@@ -11,7 +11,7 @@ import spinup
 from spinup.algos import param_noise
 from spinup.core.fast.acting import NumpyMLPs
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 4096, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "noise": "parameters", "explore": 0.5,
@@ -21,15 +21,15 @@ SUITE = {
 SPACES = {"dqn": Discrete(3), "ddpg": Box(np.float32([-1, 0]), np.float32([1, 10]))}
 
 
-# Catches: the factor the wrong way round.
-def test_sigma_follows_the_distance_that_is_wanted():
+# Catches: an inverted factor.
+def test_sigma_adapts_to_the_target_distance():
     sigma = 1.0
-    for _ in range(500):                                                  # actions that move by three times sigma
+    for _ in range(500):                                                  # the distance is three times sigma
         sigma = param_noise.adapted(sigma, 3 * sigma, 0.6, 1.02)
     assert sigma == pytest.approx(0.2, rel=0.03)
 
 
-# Catches: a sum over actions; KL the other way round; values compared instead of choices.
+# Catches: the sum over action dimensions; an inverted KL divergence; a distance between values in place of policies.
 def test_distances_are_those_of_the_paper():
     torch.manual_seed(0)
     act, noise = torch.rand(5000, 3), 0.3 * torch.randn(5000, 3)
@@ -41,8 +41,8 @@ def test_distances_are_those_of_the_paper():
     assert float(param_noise.value_distance(q, q + 100)) == pytest.approx(0, abs=1e-5)
 
 
-# Catches: e (1 - 1/n) without the log, or the share of the greedy action taken for 1 - e.
-def test_the_distance_of_epsilon_greedy_is_that_of_its_probabilities():
+# Catches: e (1 - 1/n) without the logarithm; 1 - e as the probability of the greedy action.
+def test_epsilon_distance_is_the_kl_of_greedy_and_epsilon_greedy():
     greedy, epsilon = torch.tensor([1.0, 0, 0, 0]), 0.2
     mixed = (1 - epsilon) * greedy + epsilon / 4
     distance = param_noise.ValueLearner.epsilon_distance
@@ -51,7 +51,7 @@ def test_the_distance_of_epsilon_greedy_is_that_of_its_probabilities():
 
 
 def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch.Tensor:
-    """An MLP of these flat weights, each hidden layer normalised before its ReLU."""
+    """Output of an MLP with these flat weights and layer normalisation before each ReLU."""
     x, start = obs, 0
     for i, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
         matrix = weights[start:start + n_in * n_out].view(n_out, n_in)
@@ -61,14 +61,14 @@ def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch
     return x
 
 
-# Catches: noise drawn anew at each step, or once a run; the weights of another copy; actions of the
-# unperturbed network; a sigma that is not used.
+# Catches: noise that is sampled at each step, or once per run; the weights of another copy; actions of the unperturbed
+# network; a sigma that is not used.
 @pytest.mark.parametrize("kind", SPACES)
-def test_a_copy_acts_with_its_own_weights_for_a_whole_episode(kind, watch, monkeypatch):
+def test_each_copy_keeps_its_perturbed_weights_for_an_episode(kind, watch, monkeypatch):
     given, put = {}, NumpyMLPs.put
 
     def noted(self, i, flat):
-        if len(self.weights[0]) == 2:                                     # those that act, not the one that looks
+        if len(self.weights[0]) == 2:                                     # the networks that act, not the probe
             given.setdefault(i, []).append(torch.from_numpy(flat.copy()))
         put(self, i, flat)
 
@@ -87,14 +87,13 @@ def test_a_copy_acts_with_its_own_weights_for_a_whole_episode(kind, watch, monke
         checked.add((i, number))
     assert len(checked) > 70                                              # episodes of three steps, of two copies
     first, second = given[0][0], given[0][1]
-    assert float((second - first).std()) == pytest.approx(0.3 * math.sqrt(2), rel=0.15)     # nothing learned so far
+    assert float((second - first).std()) == pytest.approx(0.3 * math.sqrt(2), rel=0.15)     # no gradient step so far
 
 
-# Catches: an optimiser of the critic that the actor shares; an actor that climbs down, or whose output tanh does
-# not bound.
+# Catches: one optimiser for critic and actor; an actor that minimises the value, or whose output has no tanh.
 @pytest.mark.parametrize("kind", SPACES)
-def test_only_who_acts_is_changed(kind, watch):
-    """The gradient steps are those of dqn.py and ddpg.py on the same batches, the noise apart."""
+def test_gradient_steps_are_those_of_dqn_and_ddpg(kind, watch):
+    """On the same batches, the gradient steps are those of dqn.py and ddpg.py. Only the noise differs."""
     seen = watch("param_noise", SPACES[kind])
     assert len(seen.of("q")) >= 80 and (kind == "dqn" or len(seen.of("pi")) == len(seen.of("q")))
     for step in seen.of("q")[::20]:
@@ -118,9 +117,10 @@ def test_only_who_acts_is_changed(kind, watch):
         torch.testing.assert_close(step.gradient, gradient, rtol=1e-3, atol=1e-5)
 
 
-# Catches: a greedy policy that is not what is evaluated. Epsilon-greedy with the same network never gets there.
+# Epsilon-greedy with the same network never reaches the far end. Catches: an evaluation of a policy other than the
+# greedy one.
 @pytest.mark.long
-def test_the_far_end_of_a_chain_is_found(tmp_path):
+def test_policy_reaches_the_far_end_of_a_chain(tmp_path):
     result = param_noise.train(param_noise.Config(
         env="Chain-20-v0", total_steps=29 * 110, learning_starts=100, batch_size=32, hidden=(16, 16), explore=0.6,
         sigma=0.01, adapt=1.05, adapt_every=29, quiet=True, tensorboard=False, threads=1, test_episodes=1, seed=1,
@@ -128,16 +128,16 @@ def test_the_far_end_of_a_chain_is_found(tmp_path):
     assert result.progress["test_return"][-10:] == [12.0] * 10
 
 
-# Catches: a distance that is measured on a batch that was not drawn.
-def test_sigma_is_adapted_where_gradient_steps_are_rarer_than_steps(tmp_path):
+# Catches: a distance on a batch although none was sampled.
+def test_sigma_is_adapted_with_an_update_ratio_below_1(tmp_path):
     result = spinup.param_noise("CartPole-v1", total_steps=400, learning_starts=64, batch_size=16, update_every=1,
                                 update_ratio=0.25, adapt_every=7, hidden=(16,), log_dir=str(tmp_path), quiet=True,
                                 tensorboard=False)
     assert result.progress["sigma"][-1] != result.progress["sigma"][0] and result.progress["distance"][-1] > 0
 
 
-# Catches: one adaptation per update, however many steps it has.
-def test_sigma_is_adapted_every_so_many_steps(tmp_path, monkeypatch):
+# Catches: one adaptation per update, whatever its number of steps.
+def test_sigma_is_adapted_at_the_set_interval_of_steps(tmp_path, monkeypatch):
     calls, adapted = [], param_noise.adapted
     monkeypatch.setattr(param_noise, "adapted", lambda *args: calls.append(args) or adapted(*args))
     spinup.param_noise("CartPole-v1", total_steps=120, learning_starts=20, batch_size=4, update_every=20,
@@ -146,8 +146,8 @@ def test_sigma_is_adapted_every_so_many_steps(tmp_path, monkeypatch):
     assert len(calls) == 120 // 8
 
 
-# Catches: the two policies of a distance exchanged; a wanted distance that does not fall with epsilon.
-def test_what_is_compared_and_wanted(watch, monkeypatch):
+# Catches: exchanged policies in the distance; a target distance that does not fall with epsilon.
+def test_measured_distance_and_target_distance_are_right(watch, monkeypatch):
     outputs, pairs, call, distance = [], [], NumpyMLPs.__call__, param_noise.value_distance
     monkeypatch.setattr(NumpyMLPs, "__call__", lambda self, obs: outputs.append(call(self, obs).copy()) or outputs[-1])
     monkeypatch.setattr(param_noise, "value_distance", lambda q, noisy: pairs.append(

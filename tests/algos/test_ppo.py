@@ -1,4 +1,4 @@
-"""PPO's two functions against numbers worked by hand, and what a training makes of them."""
+"""PPO's two loss functions against hand calculations, and their use in training."""
 import gymnasium
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from spinup.core.masked import aggregate
 from spinup.core.networks import ActorCritic
 from spinup.errors import UserError
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 32, "lr": 0.003},
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
@@ -34,10 +34,10 @@ def double(*x: float) -> Tensor:
 
 
 def random_batch(dist, shape: tuple[int, ...], seed: int = 0) -> tuple[ActorCritic, Tensor, Tensor, Tensor]:
-    """A policy in float64, observations `[*shape, 3]`, actions drawn from it, and advantages, `[*shape]`."""
+    """A policy in float64, observations `[*shape, 3]`, actions sampled from it, and advantages, `[*shape]`."""
     torch.manual_seed(seed)
     policy = ActorCritic((3,), dist, hidden=(8,)).double()
-    torch.nn.init.orthogonal_(policy.pi[-1].weight)                       # at its gain of 0.01 all actions are alike
+    torch.nn.init.orthogonal_(policy.pi[-1].weight)                       # with its gain of 0.01, all actions are alike
     obs = torch.randn(*shape, 3, dtype=torch.float64)
     with torch.no_grad():
         act = dist.sample(policy.params(obs), torch.from_numpy(dist.noise(np.random.default_rng(seed), shape)))
@@ -49,9 +49,9 @@ def gradient(loss: Tensor, policy: ActorCritic) -> Tensor:
     return torch.cat([g.flatten() for g in grads if g is not None])
 
 
-# Catches: the loss's sign; a ratio of (logp_old - logp); an advantage squared or absolute.
+# Catches: a wrong sign of the loss; an inverted ratio; a squared or absolute advantage.
 @each_distribution
-def test_where_the_ratio_is_1_the_gradient_is_the_policy_gradient(dist):
+def test_gradient_is_the_policy_gradient_where_the_ratio_is_1(dist):
     policy, obs, act, adv = random_batch(dist, (4, 5))
     logp = policy.evaluate(obs, act)[0]
     loss, stats = clipped_surrogate(logp, logp.detach(), adv, CLIP)
@@ -61,21 +61,21 @@ def test_where_the_ratio_is_1_the_gradient_is_the_policy_gradient(dist):
     assert stats["kl"] == stats["clip_fraction"] == 0
 
 
-# ratio, advantage, clip, loss, its derivative by logp, which is -ratio x advantage or, clipped, 0
+# ratio, advantage, clip range, loss, and its derivative in logp, which is -ratio x advantage, or 0 where it is clipped
 BY_HAND = [
     (1.0, 2, (0.2, 0.2), -2.0, -2.0), (1.0, -2, (0.2, 0.2), 2.0, 2.0),
     (1.1, 2, (0.2, 0.2), -2.2, -2.2), (0.9, -2, (0.2, 0.2), 1.8, 1.8),
-    (1.5, 2, (0.2, 0.2), -2.4, 0.0), (0.5, -2, (0.2, 0.2), 1.6, 0.0),     # has improved enough: 1.2 x 2, 0.8 x 2
-    (0.5, 2, (0.2, 0.2), -1.0, -1.0), (1.5, -2, (0.2, 0.2), 3.0, 3.0),    # went the wrong way: called back from there
+    (1.5, 2, (0.2, 0.2), -2.4, 0.0), (0.5, -2, (0.2, 0.2), 1.6, 0.0),     # clipped: 1.2 x 2, 0.8 x 2
+    (0.5, 2, (0.2, 0.2), -1.0, -1.0), (1.5, -2, (0.2, 0.2), 3.0, 3.0),    # moved in the wrong direction: not clipped
     (1.25, 1, (0.2, 0.28), -1.25, -1.25), (1.25, 1, (0.28, 0.2), -1.2, 0.0),
     (0.75, -1, (0.2, 0.28), 0.8, 0.0), (0.75, -1, (0.28, 0.2), 0.75, 0.75),
     (3.0, 0, (0.2, 0.2), 0.0, 0.0)]
 
 
-# Catches: minimum for maximum; the clipped ratio alone (wrong ways are then never called back); clip[0] on both
-# sides, or the two swapped; clip_fraction that counts every ratio out of range.
+# Catches: the minimum in place of the maximum; the clipped ratio alone, which has no gradient after a move in the wrong
+# direction; clip[0] on both sides, or exchanged limits; a clip_fraction that counts every ratio out of range.
 @pytest.mark.parametrize("ratio, adv, clip, loss, slope", BY_HAND)
-def test_the_clip_takes_the_gradient_where_it_should(ratio, adv, clip, loss, slope):
+def test_clip_removes_the_gradient_only_where_it_should(ratio, adv, clip, loss, slope):
     logp = double(ratio).log().requires_grad_()
     got, stats = clipped_surrogate(logp, double(0), double(adv), clip)
     got.sum().backward()
@@ -83,19 +83,19 @@ def test_the_clip_takes_the_gradient_where_it_should(ratio, adv, clip, loss, slo
     assert stats["clip_fraction"] == (slope == 0 and adv != 0)
 
 
-# Catches: a clip or a ratio taken out of the graph; a detached maximum.
-def test_its_gradient_is_that_of_finite_differences():
+# Catches: a detached clip, ratio or maximum.
+def test_surrogate_gradient_matches_finite_differences():
     generator = torch.Generator().manual_seed(0)
     logp_old, adv = torch.randn(2, 6, 5, generator=generator, dtype=torch.float64)
     log_ratio = 2 * torch.rand(6, 5, generator=generator, dtype=torch.float64) - 1
     edges = double(0.7, 1.3).log()
-    assert (log_ratio[..., None] - edges).abs().min() > 1e-3              # no corner within the differences' reach
+    assert (log_ratio[..., None] - edges).abs().min() > 1e-3              # no corner within the differences
     assert ((log_ratio < edges[0]) & (adv < 0)).any() and ((log_ratio > edges[1]) & (adv > 0)).any()
     assert torch.autograd.gradcheck(lambda logp: clipped_surrogate(logp, logp_old, adv, (0.3, 0.3))[0],
                                     (logp_old + log_ratio).requires_grad_())
 
 
-# Catches: k1 (can be negative); ratio and log ratio of opposite sign.
+# Catches: the estimator k1, which can be negative; a ratio and a log ratio of opposite sign.
 def test_kl_is_ratio_minus_1_minus_log_ratio():
     logp, logp_old = torch.randn(2, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for mask in None, torch.arange(100) % 3 > 0:
@@ -106,9 +106,9 @@ def test_kl_is_ratio_minus_1_minus_log_ratio():
         assert clipped_surrogate(one, other, one, CLIP)[1]["kl"] >= 0
 
 
-# Catches: `adv.reshape(-1)`, by which the advantages of rows fall on columns.
+# Catches: `adv.reshape(-1)`, with which the advantages of rows are applied to columns.
 @pytest.mark.parametrize("mask", [None, torch.tensor([[1, 1, 0], [1, 1, 1], [1, 0, 1]])], ids=["all", "masked"])
-def test_one_advantage_serves_all_steps_of_its_row(mask):
+def test_one_advantage_applies_to_all_steps_of_its_row(mask):
     logp, logp_old = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0))
     adv = torch.tensor([[1.0], [-2.0], [0.5]])
     for loss in policy_gradient, lambda *arrays: clipped_surrogate(arrays[0], logp_old, arrays[1], CLIP, arrays[2]):
@@ -116,33 +116,33 @@ def test_one_advantage_serves_all_steps_of_its_row(mask):
         assert torch.equal(short, long) and stats == same
 
 
-# value, its old self, target, clip, loss, derivative
+# value, old value, target, clip range, loss, derivative
 VALUES = [
     (1.0, 0.5, 2.0, 0.0, 0.5, -1.0),                                      # no clip: (1 - 2)^2 / 2
-    (1.0, 0.5, 2.0, 0.2, 0.845, 0.0),                                     # 0.7 is as far as it may go: (0.7 - 2)^2 / 2
+    (1.0, 0.5, 2.0, 0.2, 0.845, 0.0),                                     # clipped to 0.7: (0.7 - 2)^2 / 2
     (1.0, 0.9, 2.0, 0.2, 0.5, -1.0),                                      # within the clip
-    (1.0, 0.5, 0.0, 0.2, 0.5, 1.0),                                       # went the wrong way: called back from there
+    (1.0, 0.5, 0.0, 0.2, 0.5, 1.0),                                       # moved in the wrong direction: not clipped
     (0.0, 0.5, -1.0, 0.2, 0.845, 0.0), (0.0, 0.5, 1.0, 0.2, 0.5, -1.0)]
 
 
-# Catches: minimum for maximum; the clip around the target; no half.
+# Catches: the minimum in place of the maximum; a clip range around the target; a missing factor of a half.
 @pytest.mark.parametrize("value, old, target, clip, loss, slope", VALUES)
-def test_value_loss_by_hand(value, old, target, clip, loss, slope):
+def test_value_loss_matches_hand_calculation(value, old, target, clip, loss, slope):
     v = double(value).requires_grad_()
     got = value_loss(v, double(target), old=double(old), clip=clip)
     got.sum().backward()
     assert got.item() == pytest.approx(loss) and v.grad.item() == pytest.approx(slope)
 
 
-# Catches: `old` asked for where nothing is clipped.
-def test_without_a_clip_no_old_values_are_needed():
+# Catches: a required `old` although nothing is clipped.
+def test_value_loss_without_a_clip_needs_no_old_values():
     value, target = double(1.0, 3.0), double(2.0, 1.0)
     assert value_loss(value, target).tolist() == value_loss(value, target, old=7 * value).tolist() == [0.5, 2.0]
 
 
-# Catches: a mask that multiplies (NaN x 0 is NaN); a mask left out of the log ratio, or of the stats.
+# Catches: a mask as a factor (NaN x 0 is NaN); a missing mask of the log ratio, or of the statistics.
 @pytest.mark.parametrize("surrogate", ["ppo", "vpg"])
-def test_padding_with_nan_in_it_changes_no_gradient(surrogate):
+def test_nan_in_padding_does_not_change_the_gradient(surrogate):
     policy, obs, act, adv = random_batch(Categorical((4,)), (2, 5))
     noise = 0.3 * torch.randn(2, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0, 0, 1], [1, 0, 1, 1, 0]])
@@ -161,10 +161,10 @@ def test_padding_with_nan_in_it_changes_no_gradient(surrogate):
     assert {k: v.item() for k, v in masked_stats.items()} == pytest.approx({k: v.item() for k, v in stats.items()})
 
 
-# Catches: the sign of either loss, or of FlatAdam's step.
+# Catches: a wrong sign of either loss, or of FlatAdam's step.
 @each_distribution
 @pytest.mark.parametrize("surrogate", ["ppo", "vpg"])
-def test_one_step_makes_good_actions_likelier_and_bad_ones_less(surrogate, dist):
+def test_one_step_makes_good_actions_more_and_bad_ones_less_likely(surrogate, dist):
     for sign in 1, -1:
         policy, obs, act, _ = random_batch(dist, (1,))
         adv, before = double(sign), policy.evaluate(obs, act)[0].detach()
@@ -181,7 +181,7 @@ def test_one_step_makes_good_actions_likelier_and_bad_ones_less(surrogate, dist)
 
 
 class Noise(gymnasium.Env):
-    """Observations without meaning, in the wrong units, of short episodes with random rewards."""
+    """Random observations on different scales, random rewards, and short episodes."""
 
     def __init__(self, observation_space, action_space):
         self.observation_space, self.action_space = observation_space, action_space
@@ -210,8 +210,8 @@ def train(tmp_path, env, **settings):
     return ppo.train(ppo.Config(env=env, **quiet, **{**small, **settings}))
 
 
-# Catches: a minibatch whose actions and observations are shuffled apart; logp_old of observations that are not
-# normalised as those of the minibatches are.
+# Catches: different shuffles of actions and observations in a minibatch; logp_old from observations with another
+# normalisation than those of the minibatches.
 @pytest.mark.parametrize("spaces", NOISE.values(), ids=NOISE)
 def test_the_first_ratio_of_an_update_is_1(spaces, tmp_path, monkeypatch):
     ratios, kls = [], []
@@ -226,11 +226,12 @@ def test_the_first_ratio_of_an_update_is_1(spaces, tmp_path, monkeypatch):
     train(tmp_path, lambda: Noise(*spaces), normalise_obs=True, lr=1e-3)
     assert len(ratios) == 4 * 4                                           # updates x minibatches of all epochs
     assert max(ratios[::4]) < 1e-5 and max(kls[::4]) < 1e-6
-    assert min(max(ratios[i + 1:i + 4]) for i in range(0, 16, 4)) > 1e-4  # and then it moves
+    assert min(max(ratios[i + 1:i + 4]) for i in range(0, 16, 4)) > 1e-4  # later, it differs from 1
 
 
-# Catches: an lr that is told and not used; an epoch that goes on.
-def test_annealing_and_target_kl(tmp_path):
+# Catches: a learning rate that is logged and not used; an epoch that follows although the KL divergence is above
+# target_kl.
+def test_annealing_lowers_the_learning_rate_and_target_kl_ends_epochs(tmp_path):
     def env():
         return Noise(*NOISE["discrete"])
 
@@ -243,9 +244,9 @@ def test_annealing_and_target_kl(tmp_path):
     assert constant["epochs"] == [2] * 4 and stopped["epochs"] == [1] * 4
 
 
-# Catches: the KL of the last minibatch for the mean over the epoch's.
+# Catches: the KL divergence of the last minibatch in place of the mean over the epoch.
 @pytest.mark.parametrize("kls, epochs", [((0.1, 0.0), 1), ((0.0, 0.1), 1), ((0.029, 0.0), 2), ((0.0, 0.029), 2)])
-def test_an_update_ends_by_the_mean_kl_of_an_epoch(kls, epochs, tmp_path, monkeypatch):
+def test_mean_kl_of_an_epoch_ends_the_update(kls, epochs, tmp_path, monkeypatch):
     calls = []
 
     def told(*args):
@@ -258,9 +259,9 @@ def test_an_update_ends_by_the_mean_kl_of_an_epoch(kls, epochs, tmp_path, monkey
     assert result.progress["epochs"] == [epochs] * 4 and len(calls) == 4 * 2 * epochs
 
 
-# Catches: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.
+# Catches: a missing scaler. Rewards that are a thousand times as large then make values a thousand times as large.
 @pytest.mark.parametrize("algorithm", [ppo, vpg, trpo, rl2], ids=lambda a: a.__name__.rpartition(".")[2])
-def test_scaled_rewards_do_not_depend_on_their_unit(algorithm, tmp_path):
+def test_normalised_rewards_do_not_depend_on_their_scale(algorithm, tmp_path):
     class Dear(Noise):
         def step(self, action):
             obs, reward, *rest = super().step(action)
@@ -278,16 +279,16 @@ def test_scaled_rewards_do_not_depend_on_their_unit(algorithm, tmp_path):
     ({"minibatches": 3}, "--minibatches 3 does not divide a batch of --num-envs 2 x --rollout-steps 16 = 32 steps"),
     ({"minibatches": 32}, "choose --minibatches below 32"),
     ({"total_steps": 31}, "--total-steps 31 is less than one batch of 32 steps")])
-def test_batches_that_cannot_be_cut_are_refused(settings, advice, tmp_path):
+def test_invalid_batch_sizes_are_refused(settings, advice, tmp_path):
     with pytest.raises(UserError, match=advice):
         train(tmp_path, "CartPole-v1", **settings)
     assert not list(tmp_path.iterdir())
 
 
-# Catches: a rate that falls and is not taken.
+# Catches: a learning rate that falls only in the log.
 @pytest.mark.parametrize("algorithm, env", [(vpg, "CartPole-v1"), (rl2, "CartPole-v1"), (self_play, "TicTacToe-v0")],
                          ids=["vpg", "rl2", "self_play"])
-def test_an_annealed_rate_is_the_one_that_is_taken(algorithm, env, tmp_path, monkeypatch):
+def test_annealed_learning_rate_is_used(algorithm, env, tmp_path, monkeypatch):
     taken, step = [], FlatAdam.step
     monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: taken.append(lr) or step(self, lr))
     own = {} if algorithm is vpg else {"epochs": 1, "minibatches": 1}

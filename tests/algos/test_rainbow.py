@@ -1,4 +1,4 @@
-"""Rainbow's functions by brute force, its noise in closed form, a training rebuilt, and DQN where its parts are off."""
+"""Rainbow: its functions by brute force, its noise in closed form, its updates by hand, and DQN as a special case."""
 import math
 
 import numpy as np
@@ -13,7 +13,7 @@ from spinup.algos.rainbow import NoisyLinear, ReturnNetwork, divergence, project
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 2560, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "target_every": 50, "atoms": 21, "v_min": 0, "v_max": 2},
@@ -23,7 +23,7 @@ GAMMA = 0.9
 
 
 def projected(ret: float, discount: float, terminated: float, p: list[float], support: list[float]) -> list[float]:
-    """One target distribution, atom by atom, as eq. 7 of Bellemare et al. 2017 has it."""
+    """One target distribution, atom by atom, by eq. 7 of Bellemare et al. 2017."""
     m, gap = [0.0] * len(support), support[1] - support[0]
     for z, mass in zip(support, p, strict=True):
         moved = min(max(ret + discount * (1 - terminated) * z, support[0]), support[-1])
@@ -32,9 +32,9 @@ def projected(ret: float, discount: float, terminated: float, p: list[float], su
     return m
 
 
-# Catches: mass that is lost where T z falls on an atom; neighbours that are exchanged; a terminated state that
-# bootstraps; returns outside of the support that are dropped or wrapped around.
-def test_the_projection_is_that_of_brute_force():
+# Catches: mass that is lost where T z is exactly on an atom; exchanged neighbours; a bootstrap after a termination;
+# returns outside the support that are dropped or wrapped around.
+def test_projection_matches_brute_force():
     rng = np.random.default_rng(0)
     support, count = torch.linspace(-2, 3, 11), 200
     p = torch.from_numpy(rng.dirichlet(np.ones(11), count)).float()
@@ -57,13 +57,13 @@ def test_the_projection_is_that_of_brute_force():
     assert m[high < support[0]][:, 0].allclose(torch.ones(())) and (high < support[0]).any()
 
 
-def test_the_divergence_by_hand():
+def test_divergence_matches_hand_calculation():
     p, q = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), torch.tensor([[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]])
     assert divergence(p, q.clamp(min=1e-12).log()).tolist() == pytest.approx([0.5 * math.log(2), 0.0])
 
 
-# Catches: noise of another layer's size, an f left out, a bias without noise, sigma over n_in without its root.
-def test_a_noisy_layer_has_the_weights_mean_and_variance_of_the_paper():
+# Catches: noise with the size of another layer; a missing f; a bias without noise; sigma / n_in without the root.
+def test_noisy_layer_has_the_weights_mean_and_variance_of_the_paper():
     torch.manual_seed(0)
     layer, x = NoisyLinear(4, 3, 0.5), torch.tensor([1.0, -2.0, 0.0, 0.5])
     assert layer.weight_sigma.eq(0.25).all() and layer.bias_sigma.eq(0.25).all()
@@ -85,7 +85,7 @@ def test_a_noisy_layer_has_the_weights_mean_and_variance_of_the_paper():
     assert signed_root(torch.tensor([-4.0, 0.0, 9.0])).tolist() == [-2, 0, 3]
 
 
-# Catches: the action of the likeliest return, or of the largest possible one.
+# Catches: the action with the most likely return, or with the largest possible return.
 def test_the_greedy_action_has_the_largest_mean_return():
     cfg = rainbow.Config(atoms=3, v_min=0, v_max=10, hidden=(4,), sigma=0.5, dueling=False)
     net = ReturnNetwork((2,), 3, cfg)
@@ -100,16 +100,16 @@ def test_the_greedy_action_has_the_largest_mean_return():
     np.testing.assert_allclose(values, [[5.5, 7.0, 6.0]], rtol=1e-4)
     assert net.dist.mode((values, epsilon)).tolist() == [1]
     noisy = net.actor()(obs, np.arange(net.noise_size, dtype=np.float32)[None])[0]
-    assert not np.allclose(noisy, values) and np.array_equal(net.actor()(obs)[0], values)         # no noise is kept
+    assert not np.allclose(noisy, values) and np.array_equal(net.actor()(obs)[0], values)         # no noise is stored
 
 
-def test_a_support_without_width_is_refused():
+def test_support_of_width_0_is_refused():
     with pytest.raises(UserError, match="--v-min 3 is not below --v-max 3"):
         rainbow.Config(v_min=3, v_max=3)
 
 
-# Catches: returns of another run that replace --v-min and --v-max without a word.
-def test_another_support_than_that_of_the_initial_run_is_refused(tmp_path):
+# Catches: the support of the initial run, which replaces --v-min and --v-max without a message.
+def test_support_other_than_that_of_the_initial_run_is_refused(tmp_path):
     given = {"preset": "none", "hidden": (8,), "total_steps": 20, "learning_starts": 8, "batch_size": 4, "quiet": True,
              "tensorboard": False, "threads": 1, "log_dir": str(tmp_path)}
     first = spinup.rainbow("CartPole-v1", v_min=0, v_max=50, exp_name="first", **given).directory
@@ -141,11 +141,12 @@ PARTS = {"rainbow": {"num_envs": 2, "update_ratio": 0.5},
          "five-step": {"n_steps": 5, "dueling": False}}
 
 
-# Every gradient step, one transition at a time, from the environment's own notes. Catches: a target without noise
-# or with that of another network; the target network's choice in double; the distribution of another action; rewards,
-# endings or next observations of another step of n; a gradient through the target; weights of other priorities.
+# Every gradient step of a training run is calculated, one transition at a time, from the records of the environment.
+# Catches: a target without noise, or with the noise of another network; an action from the target network in double
+# Q-learning; the distribution of a wrong action; rewards, ends or next observations of a wrong step; a gradient through
+# the target; importance weights from wrong priorities.
 @pytest.mark.parametrize("settings", PARTS.values(), ids=PARTS)
-def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
+def test_every_update_matches_hand_calculation(settings, watch):
     chosen = {"v_min": 0, "v_max": 6, "atoms": 5, "n_steps": 3, **settings}
     seen = watch("rainbow", Discrete(3, start=2), gamma=GAMMA, **chosen)
     endings, priority, largest, noise = set(), {}, 1.0, []
@@ -167,7 +168,7 @@ def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
             for k in range(chosen["n_steps"]):
                 told = seen.told[at]
                 ret, at = ret + GAMMA**k * told.reward, told.next_obs
-                if told.ended or seen.told.get(at, told).number not in step.rows[1:]:          # not done at that time
+                if told.ended or seen.told.get(at, told).number not in step.rows[1:]:          # not stored yet
                     break
             endings.add((told.terminated, told.ended))
             with torch.no_grad():
@@ -190,11 +191,11 @@ def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
     assert len(set(noise)) == len(noise)                      # new noise for each network and gradient step
 
 
-# Catches: any difference of its loop from that of dqn.py, beyond those that its docstring names.
+# Catches: any difference between its loop and that of dqn.py that its docstring does not name.
 @pytest.mark.long("settings1")
 @pytest.mark.parametrize("settings", [{"prioritised": False, "double": False, "dueling": False, "n_steps": 1},
                                       {"prioritised": True, "double": True, "dueling": True, "n_steps": 3}])
-def test_without_its_new_parts_it_is_dqn(settings, tmp_path, monkeypatch):
+def test_rainbow_without_its_new_parts_equals_dqn(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(rainbow, "FlatAdam", lambda *a, **given: FlatAdam(*a, **given | {"eps": 1e-8}))
     shared = {"total_steps": 600, "learning_starts": 100, "batch_size": 16, "hidden": (16, 8), "threads": 1,
               "alpha": 0.5, "target_every": 20, "log_dir": tmp_path.as_posix(), "tensorboard": False, "quiet": True,
@@ -205,9 +206,9 @@ def test_without_its_new_parts_it_is_dqn(settings, tmp_path, monkeypatch):
         np.testing.assert_allclose(ours[name], plain[name], rtol=1e-3, err_msg=name)
 
 
-# Catches: epsilon-greedy besides the noise; noise that all environments or steps share; a policy that is noisy
-# after training.
-def test_noise_replaces_epsilon_and_each_action_has_its_own(watch, monkeypatch):
+# Catches: epsilon-greedy in addition to the noise; noise that environments or steps share; a policy with noise after
+# training.
+def test_each_action_has_its_own_noise_and_epsilon_is_0(watch, monkeypatch):
     drawn, forward = [], ReturnNetwork.forward
 
     def noted(self, obs, eps=None):

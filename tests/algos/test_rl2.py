@@ -1,4 +1,4 @@
-"""RL²: the memory against cells unrolled by hand, and what is kept, wiped and judged with it."""
+"""RL²: the memory compared with a GRU cell, its resets and its use in values, and training."""
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 12288, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32,
         "minibatches": 2},
@@ -27,7 +27,7 @@ SETTINGS = {"total_steps": 640, "num_envs": 4, "rollout_steps": 16, "hidden_size
 
 
 def by_cells(policy, obs, hidden):
-    """Memories of a GRU cell with the same weights, step by step; the last number says where they are emptied."""
+    """Memories of a GRU cell with the same weights, step by step. They are reset where the last input is above 0."""
     cell = torch.nn.GRUCell(obs.shape[-1], policy.hidden_size)
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
         getattr(cell, name).data.copy_(getattr(policy.gru, f"{name}_l0"))
@@ -39,8 +39,8 @@ def by_cells(policy, obs, hidden):
     return torch.stack(found, 1)
 
 
-# Catches: a memory emptied a step late, or in all copies at once, or never; the hidden state given ignored.
-def test_the_memory_is_a_gru_that_begins_with_each_trial():
+# Catches: a memory that is reset one step late, in all copies at once, or never; an ignored initial hidden state.
+def test_memory_is_a_gru_that_is_reset_for_each_trial():
     torch.manual_seed(0)
     policy = rl2.RecurrentActorCritic(5, Categorical((3,)), 6)
     obs, hidden = torch.randn(4, 12, 5), torch.randn(4, 6)
@@ -52,8 +52,8 @@ def test_the_memory_is_a_gru_that_begins_with_each_trial():
     torch.testing.assert_close(policy.remember(obs[:, 7:], parts[0][:, -1]), policy.remember(obs, hidden)[:, 7:])
 
 
-# Catches: an actor that forgets between steps, or keeps the memory of a trial in the next.
-def test_the_actor_remembers_from_call_to_call():
+# Catches: an actor that loses its memory between steps, or that keeps the memory of a trial in the next one.
+def test_actor_keeps_its_memory_between_calls():
     torch.manual_seed(0)
     policy = rl2.RecurrentActorCritic(5, Categorical((3,)), 6)
     obs = torch.randn(4, 9, 5)
@@ -66,8 +66,8 @@ def test_the_actor_remembers_from_call_to_call():
 
 
 class Told(VectorEnv):
-    """Two copies, whose trials the clock cuts after three steps in the first and the task ends after five in the
-    second; the observation counts."""
+    """Two copies. Trials of the first are truncated after three steps; trials of the second terminate after five. The
+    observation counts the steps."""
 
     def __init__(self):
         super().__init__(2)
@@ -99,8 +99,9 @@ class Told(VectorEnv):
         pass
 
 
-# Catches: the value of a cut trial taken from the next one, or asked with an empty memory; an end for a cut.
-def test_a_trial_that_the_clock_cut_is_judged_with_its_memory(tmp_path, monkeypatch):
+# Catches: a value after a truncation that comes from the next trial, or from an empty memory; a termination in place of
+# a truncation.
+def test_value_of_a_truncated_trial_uses_its_memory(tmp_path, monkeypatch):
     calls, gae = [], rl2.gae
     monkeypatch.setattr(rl2, "make_env", lambda cfg: Told())
     monkeypatch.setattr(rl2, "gae", lambda *args, **kwargs: calls.append(args) or gae(*args, **kwargs))
@@ -130,8 +131,8 @@ def test_a_trial_that_the_clock_cut_is_judged_with_its_memory(tmp_path, monkeypa
     assert float((next_values[0, 2] - judged[0, 3]).abs()) > 1e-3
 
 
-# Catches: a memory that is not the one with which the last rollout ended, or that is empty.
-def test_the_memory_goes_on_in_the_next_rollout(tmp_path, monkeypatch):
+# Catches: an initial memory of a rollout that is empty, or that is not the final memory of the rollout before it.
+def test_memory_continues_in_the_next_rollout(tmp_path, monkeypatch):
     began, ended, net = [], [], rl2.RecurrentActorCritic
     actor, remember = net.actor, net.remember
 
@@ -152,9 +153,9 @@ def test_the_memory_goes_on_in_the_next_rollout(tmp_path, monkeypatch):
     assert all(torch.equal(b, e) for b, e in zip(began[1:], ended[:9], strict=True))
 
 
-# Catches: the entropy bonus with the other sign; a value loss without its coefficient, or with advantages for
-# targets; advantages that are not whitened.
-def test_the_loss_of_an_update(tmp_path, monkeypatch):
+# Catches: a wrong sign of the entropy bonus; a value loss without its coefficient, or with advantages as targets;
+# missing advantage normalisation.
+def test_loss_of_an_update_matches_hand_calculation(tmp_path, monkeypatch):
     minimizer, make_policy, trial, kept, targets, found = (
         FlatAdam.minimizer, rl2.make_policy, rl2.trial_advantages, [], [], [])
     monkeypatch.setattr(rl2, "make_policy", lambda *args: kept.append(make_policy(*args)) or kept[0])
@@ -179,8 +180,9 @@ def test_the_loss_of_an_update(tmp_path, monkeypatch):
     assert ours == pytest.approx(expected, rel=1e-4) and total == pytest.approx(targets[0][1].sum().item(), rel=1e-4)
 
 
-# Catches: minibatches of steps; a batch that is scored with an empty memory, or with that of its end.
-def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_path, monkeypatch):
+# Catches: minibatches of steps in place of sequences; log-probabilities with an empty memory, or with the memory at the
+# end of the batch.
+def test_log_probabilities_use_the_memory_at_the_start_of_the_rollout(tmp_path, monkeypatch):
     ratios, surrogate = [], rl2.clipped_surrogate
 
     def noted(logp, logp_old, *rest):
@@ -193,9 +195,9 @@ def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_pat
     assert len(ratios) == 20 and max(ratios) < 1e-5
 
 
-# Catches: memory that is not part of a checkpoint.
+# Catches: a memory that is missing in the checkpoint.
 @pytest.mark.long
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, curve, tmp_path):
+def test_killed_run_resumes_with_the_same_curve(few_rows, killed, cli, curve, tmp_path):
     words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 2560, "--num-envs", 4, "--rollout-steps",
              8, "--episodes", 2, "--checkpoint-steps", 352, "--hidden-size", 8, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -204,9 +206,9 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, 
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 
-# Catches: rewards that the memory does not see. Without them no policy does better than 5 of 10.
+# Catches: rewards that are missing in the inputs of the memory. Without them, no policy gets more than 5 of 10.
 @pytest.mark.long
-def test_it_learns_to_learn_which_arm_is_good(tmp_path):
+def test_policy_learns_to_find_a_good_arm_within_a_trial(tmp_path):
     cfg = rl2.Config(env="Bandits-5x10-v0", episodes=10, num_envs=128, rollout_steps=10, epochs=1, minibatches=1,
                      lam=0.9, lr=1e-2, hidden_size=32, total_steps=300_000, quiet=True, tensorboard=False, threads=1,
                      log_dir=tmp_path.as_posix())
@@ -214,7 +216,7 @@ def test_it_learns_to_learn_which_arm_is_good(tmp_path):
     assert evaluate(result.policy, "Bandits-5x10-v0", episodes=2000).mean > 5.7
 
 
-def test_mistakes_are_answered(tmp_path):
+def test_invalid_batch_settings_are_refused(tmp_path):
     with pytest.raises(UserError, match="--minibatches 3 does not divide --num-envs 4 sequences"):
         rl2.Config(**{**SETTINGS, "minibatches": 3})
     with pytest.raises(UserError, match="advantages cannot be normalised over minibatches of one step"):
@@ -223,11 +225,11 @@ def test_mistakes_are_answered(tmp_path):
         rl2.Config(**{**SETTINGS, "total_steps": 63})
 
 
-# Catches: a variant with the last action or reward among its inputs; an evaluation with other inputs.
-def test_recurrent_ppo_sees_what_the_environment_shows(tmp_path):
+# Catches: a variant with the last action or reward among its inputs; different inputs in the evaluation.
+def test_recurrent_ppo_gets_only_the_observation_as_input(tmp_path):
     result = spinup.recurrent_ppo("StatelessCartPole-v0", log_dir=tmp_path.as_posix(), test_episodes=2,
                                   **SETTINGS | {"minibatches": 2})
     policy = spinup.load(result.directory)
-    assert policy.observation_space.shape == (3,)                         # position, angle, and the start
+    assert policy.observation_space.shape == (3,)                         # position, angle, and the trial start
     assert policy.env_settings == {"episodes": 1, "inputs": "observation"}
     assert evaluate(policy, "StatelessCartPole-v0", episodes=3).mean >= 8

@@ -1,5 +1,5 @@
-"""SAC's functions, its temperature, and a training of it by hand. What it shares with DDPG and TD3 stands in test_ddpg.
-"""
+"""SAC's functions and updates calculated by hand, its temperature, and images. test_ddpg has the tests of what it
+shares with DDPG and TD3."""
 import math
 
 import gymnasium
@@ -12,7 +12,7 @@ import spinup
 from spinup.algos import sac
 from spinup.algos.sac import soft_value, temperature_loss
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "alpha": 0.1},
@@ -21,22 +21,22 @@ SUITE = {
 BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 
 
-# Catches: the sign of the entropy; the larger critic.
-def test_soft_value_by_hand():
+# Catches: a wrong sign of the entropy; the larger critic.
+def test_soft_value_matches_hand_calculation():
     q, logp = torch.tensor([[1.0, 5.0], [2.0, 3.0]]), torch.tensor([-1.0, 2.0])
     assert soft_value(q, logp, torch.tensor(0.5)).tolist() == [1.5, 2.0]
 
 
-# Catches: the sign; a gradient that reaches the policy; the target entropy subtracted.
+# Catches: a wrong sign; a gradient in the policy; a target entropy that is subtracted.
 @pytest.mark.parametrize("entropy, slope", [(-3.0, -1.0), (-1.0, 1.0), (-2.0, 0.0)])
-def test_the_temperature_rises_where_entropy_is_below_its_target(entropy, slope):
+def test_temperature_rises_where_entropy_is_below_its_target(entropy, slope):
     log_alpha, logp = torch.tensor(0.3, requires_grad=True), torch.tensor([-entropy, -entropy], requires_grad=True)
     temperature_loss(log_alpha, logp, -2.0).mean().backward()
-    assert log_alpha.grad.item() == slope and logp.grad is None           # it goes against the slope
+    assert log_alpha.grad.item() == slope and logp.grad is None           # it moves against the slope
 
 
 def drawn(net, obs, noise):
-    """The action in -1 to 1 that the noise draws, and its log-density, by the change of variables as it is written."""
+    """The action in -1 to 1 for this noise, and its log-density by the change of variables."""
     outputs = net.pi(obs)
     mean, log_std = outputs[:3], outputs[3:].clip(-20, 2)
     u = mean + log_std.exp() * noise
@@ -44,11 +44,12 @@ def drawn(net, obs, noise):
     return u.tanh(), (normal - (1 - u.tanh() ** 2).log()).sum()
 
 
-# Every gradient step of a training, one transition at a time. Catches: the target of an actor that lags, or of
-# the critics that do not; entropy left out, or paid after the end; the larger critic in either loss; an alpha that the
-# actor's loss moves, or that does not reach it; a target entropy that forgets the dimensions; density in other units.
+# Every third gradient step of a training run is calculated, one transition at a time. Catches: an action of a target
+# actor, or values of the online critics, in the target; a missing entropy, or an entropy after a termination; the
+# larger critic in either loss; a temperature that the actor loss changes, or that is missing in it; a target entropy
+# without the number of dimensions; a density in wrong units.
 @pytest.mark.parametrize("learn_alpha", [True, False])
-def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
+def test_updates_match_hand_calculation(learn_alpha, watch):
     seen = watch("sac", BOUNDS, gamma=0.9, num_envs=2, alpha=0.5, target_entropy=-0.5, learn_alpha=learn_alpha)
     assert [step.part for step in seen.steps] == ["q", "pi"] * 82
     least = set()
@@ -79,9 +80,10 @@ def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
     assert (seen.policy.log_alpha.item() != pytest.approx(math.log(0.5))) == learn_alpha
 
 
-# Catches: a temperature that goes the wrong way, or is not learned; entropy in units of the environment.
+# Catches: a temperature that moves in the wrong direction, or that is not learned; an entropy in the units of the
+# environment.
 @pytest.mark.long
-def test_alpha_falls_where_entropy_is_above_its_target_and_rises_where_it_is_below(watch):
+def test_alpha_falls_above_the_target_entropy_and_rises_below_it(watch):
     above, below, kept = (watch("sac", BOUNDS, target_entropy=target, learn_alpha=learned).result.progress
                           for target, learned in ((-4.0, True), (0.69, True), (-4.0, False)))
     for progress, sign in (above, -1), (below, 1):
@@ -91,8 +93,8 @@ def test_alpha_falls_where_entropy_is_above_its_target_and_rises_where_it_is_bel
     assert set(kept["alpha"]) == {1.0}
 
 
-# Catches: a CNN that the actor trains, which would forget what the critics need; one that nothing trains.
-def test_the_critics_train_the_cnn_of_images_and_the_actor_takes_its_features():
+# Catches: a CNN that the actor loss trains, although its features are those of the critics; a CNN that no loss trains.
+def test_only_the_critics_train_the_cnn_and_the_actor_uses_its_features():
     cfg = sac.Config(env="Pendulum-v1", hidden=(8,))
     policy = sac.make_policy(cfg, Box(0, 255, (36, 36, 3), np.uint8), BOUNDS)
     image = torch.randint(0, 256, (5, 3, 36, 36), dtype=torch.uint8)
@@ -104,8 +106,8 @@ def test_the_critics_train_the_cnn_of_images_and_the_actor_takes_its_features():
     torch.testing.assert_close(torch.from_numpy(policy.actor()(image.numpy())[0]), mean.detach())
 
 
-# Catches: a CNN that is not among the critics' parameters, or also among the actor's.
-def test_training_from_images_moves_every_network(tmp_path):
+# Catches: a CNN that is not among the parameters of the critics, or that is also among those of the actor.
+def test_training_from_images_changes_every_network(tmp_path):
     cfg = sac.Config(env=Shades, hidden=(8,), log_dir=tmp_path.as_posix(), total_steps=40, learning_starts=20,
                      batch_size=4, quiet=True, tensorboard=False, threads=1)
     torch.manual_seed(cfg.seed)
@@ -114,9 +116,9 @@ def test_training_from_images_moves_every_network(tmp_path):
     assert all(not torch.equal(x, after[name]) for name, x in before.items())
 
 
-# Catches: a fixed temperature that is that of another run.
+# Catches: the temperature of the initial run in place of the fixed one.
 @pytest.mark.parametrize("name, env", [("sac", "Pendulum-v1"), ("sac_discrete", "CartPole-v1")])
-def test_a_fixed_temperature_is_the_one_asked_for(name, env, tmp_path):
+def test_fixed_temperature_has_the_value_of_its_setting(name, env, tmp_path):
     given = {"preset": "none", "hidden": (8,), "total_steps": 20, "learning_starts": 8, "batch_size": 4,
              "quiet": True, "tensorboard": False, "threads": 1, "log_dir": str(tmp_path)}
     train = getattr(spinup, name)
@@ -139,7 +141,7 @@ class Shades(gymnasium.Env):
 
 
 class Halves(gymnasium.Env):
-    """The action must have the sign of the brighter half, and be small; episodes have eight steps."""
+    """Episodes of eight steps. The best action is -1 if the left half of the image is the brighter one, else 1."""
 
     observation_space, action_space = Box(0, 255, (36, 36, 1), np.uint8), Box(-2, 2, (1,))
 
@@ -159,8 +161,8 @@ class Halves(gymnasium.Env):
         return image
 
 
-# Catches: a CNN that does not learn, with which all images look alike: the error of the critics stays at the
-# variance of the rewards, and the actor stays random, because no action is better than others on average.
+# Catches: a CNN that does not learn, so that all images have the same features. The error of the critics then stays at
+# the variance of the rewards. The actor stays random, because no action is better than the others on average.
 @pytest.mark.long
 def test_critics_and_actor_learn_from_images(tmp_path):
     cfg = sac.Config(env=Halves, log_dir=tmp_path.as_posix(), total_steps=704, hidden=(64, 64), batch_size=32,
@@ -172,8 +174,8 @@ def test_critics_and_actor_learn_from_images(tmp_path):
     assert progress["entropy"][-1] < 0.3
 
 
-# What the actor draws is what its critics are taught to expect of it: noise of both losses is standard normal.
-def test_noise_is_standard_normal(watch):
+# The critics learn the values of sampled actions, so the noise in both losses must be standard normal.
+def test_noise_in_both_losses_is_standard_normal(watch):
     seen = watch("sac", BOUNDS)
     for part in "q", "pi":
         noise = torch.cat([step.batch[-1] for step in seen.of(part)])

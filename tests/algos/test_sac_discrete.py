@@ -1,4 +1,4 @@
-"""Discrete SAC against closed forms, a table MDP solved by iteration, and a training of it by hand."""
+"""Discrete SAC against closed forms, on a tabular MDP solved by iteration, and its updates calculated by hand."""
 import math
 
 import numpy as np
@@ -12,7 +12,7 @@ from spinup.algos.sac import soft_value, temperature_loss
 from spinup.algos.sac_discrete import ActorCritics, expectation
 from spinup.errors import UserError
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 2048, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "alpha": 0.1, "target_entropy": 0.1},
@@ -23,8 +23,8 @@ def tensor(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-# Catches: the mean over actions for the sum; logits for log-probabilities.
-def test_an_expectation_is_that_of_many_samples():
+# Catches: the mean over actions in place of the sum; logits in place of log-probabilities.
+def test_expectation_matches_the_mean_of_many_samples():
     log_pi = tensor([0.1, 2.0, -1.0]).log_softmax(-1)
     x = tensor([3.0, -1.0, 2.0])
     drawn = torch.multinomial(log_pi.exp()[0], 200_000, replacement=True, generator=torch.Generator().manual_seed(0))
@@ -32,10 +32,10 @@ def test_an_expectation_is_that_of_many_samples():
     assert expectation(log_pi, torch.ones_like(x)).item() == pytest.approx(1)
 
 
-# The policy softmax(Q / alpha) has the soft value alpha log sum exp(Q / alpha), and no policy has a larger one. Turned
-# red by: the sign of the entropy; alpha left out; the larger critic.
+# The policy softmax(Q / alpha) has the soft value alpha log sum exp(Q / alpha), and no policy has a larger one.
+# Catches: a wrong sign of the entropy; a missing alpha; the larger critic.
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 3.0])
-def test_the_soft_value_of_the_best_policy_has_a_closed_form(alpha):
+def test_soft_value_of_the_best_policy_matches_its_closed_form(alpha):
     q = tensor([1.0, -0.5, 0.3], [2.0, 2.0, -1.0])
     best = (q / alpha).log_softmax(-1)
     value = expectation(best, soft_value(torch.stack([q, q + 1]), best, torch.tensor(alpha)))
@@ -44,8 +44,8 @@ def test_the_soft_value_of_the_best_policy_has_a_closed_form(alpha):
     assert (expectation(other, soft_value(q[None], other, torch.tensor(alpha))) < value).all()
 
 
-# Catches: a policy loss with another minimum: its gradient is 0 at softmax(Q / alpha) and nowhere else.
-def test_the_policy_loss_leads_to_the_softmax_of_the_values():
+# The gradient is 0 at softmax(Q / alpha) and nowhere else. Catches: a policy loss with another minimum.
+def test_policy_loss_has_its_minimum_at_the_softmax_of_the_values():
     q, alpha = tensor([1.0, -0.5, 0.3])[None], torch.tensor(0.7)
 
     def slope(logits):
@@ -55,12 +55,14 @@ def test_the_policy_loss_leads_to_the_softmax_of_the_values():
 
     assert slope(q[0] / alpha + 5).abs().max() < 1e-12
     away = slope(q[0] / alpha + tensor([1.0, 0.0, 0.0]))
-    assert away[0, 0] > 0.01 and away[0, 1] < 0                           # less of the first action
+    assert away[0, 0] > 0.01 and away[0, 1] < 0                           # a lower probability of the first action
 
 
-# Two states and two actions, gamma 1/2, alpha 1: 0 leads to itself for 0 or to state 1 for 1; state 1 ends, for 2 or 0.
-# V(1) = log(e^2 + 1); Q(0, .) = (V(0) / 2, 1 + V(1) / 2). Catches: a value after the end, or without entropy.
-def test_soft_values_of_a_table_worked_by_hand():
+# There are two states and two actions, gamma 1/2 and alpha 1. In state 0, action 0 stays there with reward 0, and
+# action 1 leads to state 1 with reward 1. In state 1, both actions end the episode, with rewards 2 and 0. So V(1) is
+# log(e^2 + 1), and Q(0, .) is (V(0) / 2, 1 + V(1) / 2). Catches: a bootstrap after a termination; a value without
+# entropy.
+def test_soft_values_of_a_tabular_mdp_match_hand_calculation():
     rew, next_state, terminated = tensor([0.0, 1.0], [2.0, 0.0]), torch.tensor([[0, 1], [0, 0]]), tensor([0, 0], [1, 1])
     q, alpha = torch.zeros(2, 2, dtype=torch.float64), torch.tensor(1.0)
     for _ in range(60):
@@ -74,23 +76,24 @@ def test_soft_values_of_a_table_worked_by_hand():
     assert q[0].tolist() == pytest.approx([math.log(root), 1 + ended / 2])
 
 
-# Catches: the sign; the target entropy subtracted; one action for all.
+# Catches: a wrong sign; a target entropy that is subtracted; one action in place of all.
 @pytest.mark.parametrize("share, sign", [(0.9, -1), (0.2, 1)])
-def test_the_temperature_rises_where_entropy_is_below_its_target(share, sign):
+def test_temperature_rises_where_entropy_is_below_its_target(share, sign):
     log_alpha, logits = torch.tensor(0.3, requires_grad=True), torch.tensor([[0.0, 1.0, 2.0]], requires_grad=True)
     log_pi = logits.log_softmax(-1)
     loss = expectation(log_pi.detach(), temperature_loss(log_alpha, log_pi, share * math.log(3)))
     loss.sum().backward()
     entropy = -(log_pi.exp() * log_pi).sum().item()
     assert log_alpha.grad.item() == pytest.approx(entropy - share * math.log(3)) and logits.grad is None
-    assert np.sign(log_alpha.grad.item()) == sign                         # it goes against the slope
+    assert np.sign(log_alpha.grad.item()) == sign                         # it moves against the slope
 
 
-# Every gradient step of a training, one transition and one action at a time. Catches: the target of an actor or
-# critics that lag or do not; entropy left out, or paid after the end; the value of another action; the larger critic in
-# either loss; an alpha that the actor's loss moves, or an actor that alpha's moves; a target entropy without log n.
+# Every third gradient step of a training run is calculated, one transition and one action at a time. Catches:
+# probabilities of a target actor, or values of the online critics, in the target; a missing entropy, or an entropy
+# after a termination; the value of a wrong action; the larger critic in either loss; a temperature that the actor loss
+# changes, or an actor that the temperature loss changes; a target entropy without log n.
 @pytest.mark.parametrize("learn_alpha", [True, False])
-def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
+def test_updates_match_hand_calculation(learn_alpha, watch):
     seen = watch("sac_discrete", Discrete(3), gamma=0.9, num_envs=2, alpha=0.5, target_entropy=0.4,
                  learn_alpha=learn_alpha)
     assert [step.part for step in seen.steps] == ["q", "pi"] * 82
@@ -125,9 +128,9 @@ def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
     assert (seen.policy.log_alpha.item() != pytest.approx(math.log(0.5))) == learn_alpha
 
 
-# Catches: actions of the policy before `learning_starts`, or uniform ones after it; a transition of another step.
+# Catches: actions of the policy before `learning_starts`, or uniform actions after it; a transition of another step.
 @pytest.mark.long
-def test_the_replay_holds_what_happened_and_begins_with_uniform_actions(watch, monkeypatch):
+def test_replay_buffer_has_true_transitions_and_uniform_first_actions(watch, monkeypatch):
     make_policy = sac_discrete.make_policy
 
     def certain(*args):
@@ -146,8 +149,8 @@ def test_the_replay_holds_what_happened_and_begins_with_uniform_actions(watch, m
         assert tuple(next_obs.tolist()) == told.next_obs
 
 
-# Catches: an actor that computes otherwise than the learner, or keeps old weights.
-def test_the_actor_that_acts_is_the_one_that_learns():
+# Catches: an actor whose outputs differ from those of the learner, or that keeps old weights.
+def test_actor_outputs_equal_those_of_the_learner():
     policy = ActorCritics(3, 4, (8,))
     act, obs = policy.actor(), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     for _ in range(2):
@@ -158,7 +161,7 @@ def test_the_actor_that_acts_is_the_one_that_learns():
     assert policy.values(obs).shape == (2, 5, 4)
 
 
-def test_images_are_refused_in_one_sentence():
+def test_images_are_refused():
     pixels = Box(0, 255, (36, 36, 1), np.uint8)
     with pytest.raises(UserError, match="sac_discrete supports vector observations, not images"):
         sac_discrete.make_policy(sac_discrete.Config(), pixels, Discrete(2))

@@ -1,4 +1,4 @@
-"""Self-play: whom it meets, how they move, what they are rated; and that it learns a game."""
+"""Self-play: its opponents, the legal-action mask, the ratings, and learning a game."""
 import copy
 
 import numpy as np
@@ -13,7 +13,7 @@ from spinup.envs.ratings import MEAN, expected_score
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"num_envs": 16, "total_steps": 10240, "rollout_steps": 32, "lr": 0.005, "versions": 4, "hidden":
         (32,)},
@@ -25,18 +25,18 @@ def player_of(board, moves, hidden, kernel=0, channels=1):
     return Player(Dict(observation=Box(0, 1, board), action_mask=MultiBinary(moves)), kernel, channels, hidden)
 
 
-# Catches: an end of the range that is left out, delta that counts from the wrong side.
+# Catches: a missing end of the range of versions; a delta that counts from the wrong end.
 @pytest.mark.parametrize("delta, versions, drawn", [
     (0.0, 5, {0, 1, 2, 3, 4}), (1.0, 5, {4}), (0.5, 5, {2, 3, 4}), (0.5, 6, {3, 4, 5}), (0.3, 1, {0}), (0.9, 2, {1})])
-def test_opponents_come_from_the_newer_part_each_as_often_as_another(delta, versions, drawn):
+def test_opponents_are_uniform_over_the_newer_versions(delta, versions, drawn):
     counts = np.bincount(opponents(np.random.default_rng(0), 3000, versions, delta), minlength=versions)
     assert {int(v) for v in np.flatnonzero(counts)} == drawn
     np.testing.assert_allclose(counts[sorted(drawn)], 3000 / len(drawn), rtol=0.15)
 
 
-# Catches: a closed move that can be drawn, an entropy that is not that of the open moves, logits that differ
-# between acting and learning.
-def test_moves_that_are_not_open_do_not_exist():
+# Catches: an illegal move that can be sampled; an entropy that includes illegal moves; logits that differ between
+# acting and learning.
+def test_illegal_moves_are_never_sampled_and_not_in_the_entropy():
     torch.manual_seed(0)
     player, rng = player_of((7,), 5, (16,)), np.random.default_rng(0)
     obs = rng.normal(size=(500, 12)).astype(np.float32)
@@ -56,8 +56,8 @@ def test_moves_that_are_not_open_do_not_exist():
     assert all(torch.isfinite(p.grad).all() for p in player.pi.parameters())
 
 
-# Catches: a version that answers for another, a draw that is not one, a past self that goes on to learn.
-def test_each_past_self_answers_as_it_was():
+# Catches: a move of a wrong version; moves that are not sampled; a past version that still learns.
+def test_each_past_version_moves_with_its_own_weights():
     torch.manual_seed(0)
     player = player_of((4,), 3, (8,))
     pool, obs, expected = Pool(player, 2.0), np.zeros((6000, 7), np.float32), []
@@ -73,10 +73,10 @@ def test_each_past_self_answers_as_it_was():
         share = np.bincount(moves[opponent == k], minlength=3) / 2000
         np.testing.assert_allclose(share, expected[k], atol=0.04)
     assert expected[0][0] < 0.3 < 0.7 < expected[2][0]
-    assert pool.reply(obs[:1], opponent[:1], np.zeros((1, 3), np.float32))[0] in (0, 2)      # a noise of 0 too
+    assert pool.reply(obs[:1], opponent[:1], np.zeros((1, 3), np.float32))[0] in (0, 2)      # also with noise 0
 
 
-def test_ratings_follow_the_games():
+def test_ratings_follow_the_results_of_games():
     pool = Pool(player_of((4,), 3, (8,)), 4.0)
     pool.add(0)
     pool.rate(np.array([0, 0]), np.array([1.0, 0.0]))
@@ -88,26 +88,26 @@ def test_ratings_follow_the_games():
     pool.rate(np.array([1]), np.array([-1.0]))
     assert pool.own == pytest.approx(pool.ratings[1] - 4)
     own, paid = pool.own, copy.deepcopy(pool)
-    for each, won in ((pool, 1.0), (paid, 100.0)):                        # a game that pays is won or lost all the same
+    for each, won in ((pool, 1.0), (paid, 100.0)):                        # only the sign of a result counts
         each.rate(np.array([1]), np.array([won]))
     assert own < pool.own == paid.own
 
 
-def test_mask_illegal_serves_arrays_and_tensors():
+def test_mask_illegal_supports_arrays_and_tensors():
     logits, obs = np.float32([[1, 2, 3]]), np.float32([[9, 1, 0, 1]])
     np.testing.assert_array_equal(mask_illegal(logits, obs), mask_illegal(torch.tensor(logits), torch.tensor(obs)))
     assert mask_illegal(logits, obs)[0, 1] < -1e8 and mask_illegal(logits, obs)[0, 2] == 3
 
 
-# Catches: opponents that only move at random, seats that do not change, versions taken at the wrong times.
+# Catches: opponents that only move at random; seats that do not change; versions that are added at the wrong times.
 @pytest.mark.long
-def test_it_learns_tic_tac_toe(tmp_path):
+def test_self_play_learns_tic_tac_toe(tmp_path):
     quick = {"total_steps": 100_000, "num_envs": 64, "versions": 8, "hidden": (64,), "lr": 3e-3, "entropy_coef": 0.02}
     result = spinup.self_play("TicTacToe-v0", preset="none", log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False,
                               **quick)
     untrained = player_of((3, 3, 2), 9, (64,))
     assert evaluate(result.policy, "TicTacToe-v0", episodes=400).mean > 0.45          # .6 to .7 with other seeds
-    random = make("TicTacToe-v0", 1, 0)                                   # an untrained one gets nothing
+    random = make("TicTacToe-v0", 1, 0)                                   # an untrained player gets about 0
     before = evaluate(spinup.runs.policy.Policy(untrained, random.observation_space, random.action_space),
                       "TicTacToe-v0", episodes=400, deterministic=False).mean
     assert abs(before) < 0.2
@@ -115,9 +115,9 @@ def test_it_learns_tic_tac_toe(tmp_path):
     assert all(b >= a for a, b in zip(result.progress["versions"], result.progress["versions"][1:], strict=False))
 
 
-# Catches: past selves that are saved as the learner, weights that come back to another layer.
+# Catches: weights of the learner in place of those of past versions; weights that are loaded into another layer.
 @pytest.mark.parametrize("kernel", [0, 2])
-def test_a_pool_is_saved(kernel):
+def test_pool_is_restored_from_its_state(kernel):
     torch.manual_seed(0)
     one, other = (Pool(player_of((3, 3, 2), 9, (8,), kernel, 4), 2.0) for _ in range(2))
     for step in range(3):
@@ -134,13 +134,13 @@ def test_a_pool_is_saved(kernel):
     assert other.steps == [0, 1, 2]
 
 
-def test_a_convolution_asks_for_a_board(tmp_path):
+def test_convolution_needs_observations_of_a_board(tmp_path):
     with pytest.raises(UserError, match=r"--kernel 4 needs observations of rows, columns .* leave out --kernel"):
         spinup.self_play("classic/rps-v2", kernel=4, log_dir=tmp_path.as_posix(), quiet=True)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "mpe/simple_spread-v3"])
-def test_what_is_no_game_of_two_is_refused(env, tmp_path):
+def test_environments_other_than_two_player_games_are_refused(env, tmp_path):
     with pytest.raises(UserError, match="needs a two-player game with alternating moves.* choose --env TicTacToe-v0"):
         spinup.self_play(env, num_envs=3, rollout_steps=64, minibatches=4, log_dir=tmp_path.as_posix(), quiet=True)
     assert not list(tmp_path.iterdir())

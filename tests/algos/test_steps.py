@@ -1,4 +1,4 @@
-"""Settings that reach the gradient steps: their ratio to environment steps, step sizes, clipping, requests."""
+"""Settings of the gradient steps: their ratio to environment steps, learning rate, clipping, and requested return."""
 import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
@@ -14,13 +14,13 @@ from spinup.envs.spaces import space_to_json
 
 # Catches: one gradient step per environment step, whatever the ratio is.
 @pytest.mark.parametrize("name", ["rainbow", "sac_discrete", "param_noise"])
-def test_methods_of_discrete_actions_heed_the_ratio_too(name, watch):
+def test_methods_for_discrete_actions_follow_the_update_ratio(name, watch):
     seen = watch(name, Discrete(2), num_envs=2, update_every=10, update_ratio=0.3, replay_size=40)
     assert abs(len(seen.of("q")) - 0.3 * (120 - 40 + 10)) < 1
 
 
-# Catches: as above.
-def test_her_heeds_the_ratio(tmp_path, monkeypatch):
+# Catches: the same bug as the test above.
+def test_her_follows_the_update_ratio(tmp_path, monkeypatch):
     seen, relabel = [], her.relabel
     monkeypatch.setattr(her, "relabel", lambda *args: seen.append(1) or relabel(*args))
     her.train(her.Config(env="GoalReacher-v0", total_steps=260, learning_starts=200, batch_size=8, update_ratio=0.5,
@@ -29,9 +29,9 @@ def test_her_heeds_the_ratio(tmp_path, monkeypatch):
     assert len(seen) == 130 - 99
 
 
-# Catches: a step size that stays constant, or that only the log shows.
+# Catches: a constant learning rate; a learning rate that falls only in the log.
 @pytest.mark.parametrize("algorithm", [dqn, rainbow], ids=["dqn", "rainbow"])
-def test_an_annealed_step_size_falls_to_nothing(algorithm, tmp_path, monkeypatch):
+def test_annealed_learning_rate_falls_linearly_to_0(algorithm, tmp_path, monkeypatch):
     taken, step = [], FlatAdam.step
     monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: taken.append(lr) or step(self, lr))
     told = algorithm.train(algorithm.Config(
@@ -41,8 +41,8 @@ def test_an_annealed_step_size_falls_to_nothing(algorithm, tmp_path, monkeypatch
     np.testing.assert_allclose(taken, told[99:])
 
 
-# Catches: a constant step size, gradients that are not clipped, the largest return in place of the quantile.
-def test_request_rate_and_clip_of_the_decision_transformer(tmp_path, monkeypatch):
+# Catches: a constant learning rate; gradients that are not clipped; the largest return in place of the quantile.
+def test_decision_transformer_uses_its_request_learning_rate_and_clip(tmp_path, monkeypatch):
     taken, norms, step = [], [], FlatAdam.step
 
     def watched(self, lr=None):

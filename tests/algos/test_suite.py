@@ -1,4 +1,4 @@
-"""What every algorithm must do. A new one joins by its files alone: the registry finds it; SUITE is in its test."""
+"""Tests of every algorithm. A new one needs no change here: the registry finds it, and its test file has its SUITE."""
 import ast
 import math
 import tempfile
@@ -32,7 +32,8 @@ from spinup.runs.training import Training
 from spinup.view.evaluate import evaluate
 from spinup.view.metrics import meanings
 
-# Settings with which the tasks below are learned in a second or two; an algorithm's own are in its test file.
+# Settings with which the tasks below are learned in a second or two. More settings are in the test file of each
+# algorithm.
 QUICK, IMAGES = {"num_envs": 8, "gamma": 0.5, "total_steps": 8192}, {"total_steps": 1024, "lr": 1e-3, "threads": 1}
 ONCE = {"epochs": 1, "minibatches": 1}                # settings with which a batch is scored once
 ALGORITHMS = {name: algorithm for name, algorithm in algorithms().items() if not algorithm.variant}
@@ -41,10 +42,11 @@ ALGORITHMS = {name: algorithm for name, algorithm in algorithms().items() if not
 def suite_of(name: str) -> dict[str, Any]:
     """The literal SUITE of an algorithm's test file.
 
-    settings: those that learn the tasks here; `tasks`: what is served, with settings of each; `scores`: the function of
-    log-probabilities that an update calls first, where the actions drawn are scored; `cartpole`: what the deterministic
-    policy must reach there with its preset; `draws`, `remembers`: whether training draws actions, and whether the
-    policy sees more than the environment shows.
+    `settings`: those with which it learns the tasks here; `tasks`: the tasks that it supports, with more settings of
+    each; `scores`: the loss function of an update, which gets the log-probabilities of the sampled actions as its first
+    argument; `cartpole`: the return that the deterministic policy must reach on CartPole with the preset; `draws`:
+    whether training samples actions; `remembers`: whether the policy gets more inputs than the observation of the
+    environment.
     """
     path = Path(__file__).with_name(f"test_{name}.py")
     assert path.exists(), f"{name} has no test file {path.name}"
@@ -60,7 +62,8 @@ each = pytest.mark.parametrize("name", ALGORITHMS)
 
 
 class Tell(gymnasium.Env):
-    """Tells what to do; each of the eight steps of an episode is worth 1 where it is done, less where it is not."""
+    """The observation contains the wanted action. An episode has eight steps. The reward is 1 for this action, less for
+    others."""
 
     def __init__(self, action_space: gymnasium.Space, observation_space: gymnasium.Space):
         self.action_space, self.observation_space = action_space, observation_space
@@ -106,13 +109,13 @@ class TellMultiDiscrete(Tell):
 
 
 class TellBox(Tell):
-    """Bounds that differ by dimension."""
+    """Box actions whose bounds differ by dimension."""
 
     def __init__(self):
         super().__init__(Box(np.float32([-1, 0]), np.float32([1, 10])), Box(-np.inf, np.inf, (2,)))
 
     def tell(self):
-        self.wanted = self.np_random.uniform(-0.7, 0.7, 2)                # in halves of the range, from its middle
+        self.wanted = self.np_random.uniform(-0.7, 0.7, 2)                # in units of half the range, from its middle
         return self.wanted.astype(np.float32)
 
     def worth(self, action):
@@ -120,14 +123,14 @@ class TellBox(Tell):
 
 
 class TellBoxFar(TellBox):
-    """Observations in units that no network sees anything in: they must be normalised."""
+    """Observations on a scale on which no network learns: they must be normalised."""
 
     def tell(self):
         return 1000 + 100 * super().tell()
 
 
 class TellGoal(TellBox):
-    """The goal tells what to do, and the action achieves one."""
+    """The desired goal contains the wanted action, and the achieved goal is the last action."""
 
     def __init__(self):
         super().__init__()
@@ -164,8 +167,8 @@ class TellImage(Tell):
 
 
 class TellGame(Game):
-    """Tells who is to move what to do; who does not loses, and a game of eight moves is a draw. One of the five moves
-    is not open."""
+    """The observation contains the wanted move. A player with another move loses; a game of eight moves is a draw. One
+    of the five moves is illegal."""
 
     num_actions, shape, action_space = 5, (4,), Discrete(5)
 
@@ -216,19 +219,19 @@ each_served = pytest.mark.parametrize("name, task", SERVED)
 
 
 def kind_of(task: str) -> str:
-    """The kind of a task's actions, as the TOML files name it."""
+    """The name of a task's action space, as in the TOML files."""
     return type(TASKS[task]().action_space).__name__
 
 
 def is_offline(name: str) -> bool:
-    """Whether it learns from a dataset, and not from steps of its own."""
+    """Whether an algorithm learns from a dataset, not from its own environment steps."""
     return issubclass(ALGORITHMS[name].load().Config, OfflineConfig)
 
 
 @cache
 def dataset_of(task: str) -> Path:
-    """A dataset of 256 episodes of a task. Its actions are right in nine steps of ten, else random. A game and a task
-    with goals have one step, since nobody learns from it."""
+    """A dataset of 256 episodes of a task. Nine actions of ten are the wanted ones, the others are random. For a game
+    and for a task with goals, it has one step, because no algorithm learns from it."""
     envs, env, rng = make(TASKS[task]), TASKS[task](), np.random.default_rng(0)
     space, (shape, dtype, view) = envs.action_space, observation_view(envs.observation_space)
     rows = []
@@ -260,7 +263,8 @@ def first_task(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory) -> Callable[[str, str], Result]:
-    """Result of an algorithm on a task, trained once for all tests; with a falling learning rate, if it has one."""
+    """Result of an algorithm on a task, trained once for all tests; with an annealed learning rate, if it can have one.
+    """
     @cache
     def training(name: str, task: str) -> Result:
         return train(name, tmp_path_factory.mktemp(name), task, **({"anneal": True} if can_anneal(name) else {}))
@@ -268,7 +272,7 @@ def learned(tmp_path_factory) -> Callable[[str, str], Result]:
 
 
 def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: Any) -> Result:
-    """Train on a task that the algorithm serves, the first of those that it learns, or on one like it."""
+    """Train on a task of the algorithm, by default the first one in its SUITE, or in `env`, a variant of this task."""
     algorithm, suite, task = ALGORITHMS[name].load(), SUITES[name], task or first_task(name)
     of_image = IMAGES if task == "image" else {}
     quick, images = ({name: value for name, value in given.items() if name in settings_of(algorithm.Config)}
@@ -280,34 +284,34 @@ def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: 
 
 
 def short(name: str) -> int:
-    """The steps of a run that need not learn: of the environments, or updates where a dataset is read."""
+    """The number of steps of a run that need not learn: environment steps, or updates if it reads a dataset."""
     return 32 if is_offline(name) else 512
 
 
 def can_anneal(name: str) -> bool:
-    """Whether its actions are drawn and scored, and its learning rate can fall."""
+    """Whether its updates score sampled actions, and its learning rate can be annealed."""
     return "scores" in SUITES[name] and "anneal" in settings_of(ALGORITHMS[name].load().Config)
 
 
 def state(policy: Policy) -> torch.Tensor:
-    """All that was learned, the normaliser's statistics included."""
+    """All weights and buffers of a policy, with the statistics of the normaliser."""
     return torch.cat([x.double().flatten() for x in policy.module.state_dict().values()])
 
 
-# Catches: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
-# checkpoint without the normaliser; `act` without the start of Discrete.
+# A random policy gets 2, 4, -9 and 4 of 8. Catches: nearly every bug; also, because the evaluated policy is the loaded
+# one, a checkpoint without the normaliser, and an `act` that ignores the start of Discrete.
 @LONG
 @each_served
-def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, learned):
+def test_algorithm_learns_each_task_and_its_policy_can_be_loaded(name, task, learned):
     result, env = learned(name, task), TASKS[task]
-    if task == "game":                                                    # against itself it draws; others do worse
+    if task == "game":                                                    # self-play is drawn; a random opponent loses
         assert evaluate(spinup.load(result.directory), env, episodes=100).mean > 0.95
         return
-    assert np.mean(result.returns[-20:]) > 6.5                            # drawing
+    assert np.mean(result.returns[-20:]) > 6.5                            # sampled actions
     assert evaluate(spinup.load(result.directory), env, episodes=20).mean > 7.8
     if SUITES[name].get("remembers"):
         return
-    policy, game = spinup.load(result.directory), env()                   # and by hand, as a user does
+    policy, game = spinup.load(result.directory), env()                   # step by step, as a user does
     obs, total = game.reset(seed=3)[0], 0.0
     for _ in range(8):
         obs, reward, *_ = game.step(policy.act(obs))
@@ -315,10 +319,10 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, learned)
     assert total > 7.5
 
 
-# Catches: a seed that does not reach the environments, the network, the draws or the shuffling.
+# Catches: a seed that does not reach the environments, the network, the sampling or the shuffling.
 @pytest.mark.long("decision_transformer")
 @each
-def test_the_seed_decides_everything(name, tmp_path):
+def test_seed_determines_the_whole_run(name, tmp_path):
     runs, seeds, task = [], [], TASKS[first_task(name)]
 
     class NotedEnv(task):
@@ -334,7 +338,7 @@ def test_the_seed_decides_everything(name, tmp_path):
     Noted = NotedGame if issubclass(task, Game) else NotedEnv
     for seed in 1, 1, 2:
         seeds.append(set())
-        torch.rand(3), np.random.rand(3)                                  # what was drawn before does not matter
+        torch.rand(3), np.random.rand(3)                                  # earlier random numbers do not matter
         runs.append(train(name, tmp_path, env=Noted, seed=seed, total_steps=short(name)))
     assert seeds[0] == seeds[1] and len(seeds[0]) >= 8 and not seeds[0] & seeds[2]        # 8 copies, or more episodes
     first, again, other = ({k: v for k, v in r.progress.items() if "second" not in k} for r in runs)
@@ -344,27 +348,28 @@ def test_the_seed_decides_everything(name, tmp_path):
     assert first[told] != other[told]
 
 
-# Catches: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
-# actions where drawn ones were asked for.
+# Catches: a normaliser that is not used, not saved, or updated in the evaluation; a log_std that is not used;
+# deterministic actions in place of sampled ones.
 @LONG
 @pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [
     (name, task) for name, task in SERVED if task.startswith("box") and SUITES[name].get("draws", True)])
-def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, learned):
+def test_loaded_policy_is_as_good_as_the_policy_in_training(name, task, learned):
     result, env = learned(name, task), TASKS[task]
     policy = spinup.load(result.directory)
     before = state(policy)
     found = evaluate(policy, env, episodes=300, deterministic=False)
     error = math.sqrt(sum(np.var(r) / len(r) for r in (result.returns, found.returns)))
     assert len(result.returns) == 100 and abs(np.mean(result.returns) - found.mean) < 3 * error
-    assert evaluate(policy, env, episodes=50).mean > found.mean + 3 * error            # drawing costs something
+    assert evaluate(policy, env, episodes=50).mean > found.mean + 3 * error            # sampling lowers the return
     assert torch.equal(state(policy), before)
     assert evaluate(policy, env, episodes=300, deterministic=False) == found
 
 
-# Catches: an algorithm that takes actions that it cannot serve, or refuses without saying who can.
+# Catches: an algorithm that accepts actions that it does not support; an error without the algorithms that support
+# them.
 @pytest.mark.parametrize(("name", "task"), [(name, task) for name in ALGORITHMS for task in TASKS
                                             if kind_of(task) not in ALGORITHMS[name].about["actions"]])
-def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_path):
+def test_algorithm_refuses_unsupported_actions_and_names_alternatives(name, task, tmp_path):
     kind = kind_of(task)
     with pytest.raises(UserError, match=f"^{name} cannot act in .* for {kind} actions: .*ppo") as error:
         getattr(spinup, name)(TASKS[task], log_dir=tmp_path.as_posix(),
@@ -374,10 +379,10 @@ def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_pat
     assert str(error.value).endswith(f"for {kind} actions: {', '.join(fitting)}") and not list(tmp_path.iterdir())
 
 
-# Catches: test episodes that change what is learned, or differ from what the final policy gets; a column without
-# a meaning.
+# Catches: test episodes that change training, or whose returns are not those of the final policy; a column without a
+# meaning.
 @each
-def test_test_episodes_only_look_and_every_column_is_explained(name, tmp_path, monkeypatch):
+def test_test_episodes_do_not_change_training_and_columns_have_meanings(name, tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "epochs", 8)                            # each plays test episodes
     tested, untested = (train(name, tmp_path, total_steps=short(name), test_episodes=n) for n in (3, 0))
     assert torch.equal(state(tested.policy), state(untested.policy))
@@ -387,10 +392,10 @@ def test_test_episodes_only_look_and_every_column_is_explained(name, tmp_path, m
     assert tested.progress["test_return"][-1] == evaluate(tested.policy, env, episodes=3, seed=1).mean
 
 
-# Catches: an actor that keeps old weights, an old normaliser or log_std; another shuffle of actions than of
+# Catches: an actor that keeps old weights, an old normaliser or log_std; different shuffles of actions and
 # observations; a rollout stored as [T, N].
 @pytest.mark.parametrize("name, task", [(name, task) for name, task in SERVED if "scores" in SUITES[name]])
-def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
+def test_updates_score_the_sampled_actions_with_the_acting_policy(name, task, tmp_path, monkeypatch):
     algorithm, loss = ALGORITHMS[name].load(), SUITES[name]["scores"]
     once = {setting: n for setting, n in ONCE.items() if setting in settings_of(algorithm.Config)}
     drawn, scored = [], []
@@ -414,21 +419,21 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
     assert len(scored) == 6
     for k, batch in enumerate(scored):
         np.testing.assert_allclose(batch, sorted(drawn[32 * k:32 * (k + 1)]), rtol=0, atol=2e-5)
-    assert np.ptp(scored[-1]) > 0.1                                       # by then the actions are no more alike
+    assert np.ptp(scored[-1]) > 0.1                                       # by then the probabilities differ
 
 
-# In half of the preset's steps; seeds 0 to 2 reach 490 and more. Catches: a preset that learns more slowly.
+# Half of the preset's steps are enough: seeds 0 to 2 reach 490 and more. Catches: a preset that learns more slowly.
 @pytest.mark.long
 @pytest.mark.parametrize("name", CARTPOLE)
-def test_cartpole_with_its_preset(name, tmp_path):
+def test_preset_solves_cartpole(name, tmp_path):
     result = getattr(spinup, name)("CartPole-v1", total_steps=50_000, log_dir=tmp_path.as_posix(), quiet=True,
                                    tensorboard=False)
     assert evaluate(result.policy, "CartPole-v1", episodes=100).mean >= SUITES[name]["cartpole"]
 
 
-# Catches: a misspelt setting or environment in a preset, a number out of its range.
+# Catches: a misspelt setting or environment in a preset; a number out of its range.
 @each
-def test_presets_are_settings_of_environments_that_exist(name):
+def test_presets_have_valid_settings_and_existing_environments(name):
     algorithm = ALGORITHMS[name]
     for env in algorithm.presets:
         chosen, settings = choose_preset(algorithm, env)
@@ -439,7 +444,7 @@ def test_presets_are_settings_of_environments_that_exist(name):
 
 
 def numbers(hint: Any, limits: tuple = ()) -> list[tuple]:
-    """For each number in a type, the limits around it."""
+    """The limits of each number in a type."""
     if get_origin(hint) is Annotated:
         return numbers(get_args(hint)[0], limits + get_args(hint)[1:])
     if hint in (int, float):
@@ -447,9 +452,10 @@ def numbers(hint: Any, limits: tuple = ()) -> list[tuple]:
     return [found for inner in get_args(hint) if get_origin(hint) is not Literal for found in numbers(inner, limits)]
 
 
-# Catches: a field without a comment, or with its name for one; a number without a range, or not held to it.
+# Catches: a setting without a comment, or with its name as the comment; a number without a range, or with a range that
+# is not checked.
 @each
-def test_every_setting_says_its_reason_and_its_range(name):
+def test_every_setting_has_a_comment_and_a_checked_range(name):
     config = ALGORITHMS[name].load().Config
     hints, reasons = types_of(config), comments(config)
     assert issubclass(config, BaseConfig) and set(hints) == set(reasons) == {*settings_of(config)}

@@ -1,4 +1,4 @@
-"""TD3's functions and a training of it by hand. What it shares with DDPG and SAC stands in test_ddpg."""
+"""TD3's functions and updates calculated by hand. test_ddpg has the tests of what it shares with DDPG and SAC."""
 import numpy as np
 import pytest
 import torch
@@ -6,7 +6,7 @@ from gymnasium.spaces import Box
 
 from spinup.algos.td3 import clipped_double_q, smoothed_action
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02},
@@ -15,25 +15,26 @@ SUITE = {
 BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 
 
-# Catches: the maximum or the mean; the least of the batch.
-def test_clipped_double_q_is_the_least_of_each_row():
+# Catches: the maximum or the mean over critics; the minimum over the batch.
+def test_clipped_double_q_is_the_minimum_over_the_critics():
     q = torch.tensor([[1.0, 5.0, -2.0], [2.0, 3.0, -4.0]], requires_grad=True)
     got = clipped_double_q(q)
     got.sum().backward()
     assert got.tolist() == [1.0, 3.0, -4.0] and q.grad.tolist() == [[1, 0, 0], [0, 1, 1]]
 
 
-# Catches: noise not clipped, or clipped with the action; an action that leaves the bounds.
+# Catches: noise that is not clipped, or is clipped only together with the action; an action out of bounds.
 def test_smoothed_action_clips_the_noise_and_then_the_action():
     act, noise = torch.tensor([[0.0, 0.5, 0.8, -0.9]]), torch.tensor([[0.3, -2.0, 0.4, -0.7]])
     torch.testing.assert_close(smoothed_action(act, noise, 0.5), torch.tensor([[0.3, 0.0, 1.0, -1.0]]))
     torch.testing.assert_close(smoothed_action(act, noise, 0.0), act)
 
 
-# Every gradient step of a training, one transition at a time. Catches: one critic's value in the target, or the
-# larger; noise left out, not clipped, or of another size; the mean of both critics' errors; an actor that climbs the
-# second critic, or the lesser; an actor at every step, or at the odd ones.
-def test_every_update_is_the_one_worked_out_by_hand(watch):
+# Every third gradient step of a training run is calculated, one transition at a time. Catches: a target from one
+# critic, or from the larger one; noise that is missing, not clipped, or of a wrong size; the mean over critics in place
+# of the sum; an actor that maximises the second critic, or the smaller one; an actor update at every step, or at wrong
+# steps.
+def test_updates_match_hand_calculation(watch):
     seen = watch("td3", BOUNDS, gamma=0.9, num_envs=2, target_noise=0.4, noise_clip=0.3, policy_delay=3,
                  saturation_coef=0.01)
     assert [step.part for step in seen.steps] == ["q", "q", "q", "pi"] * 27 + ["q"]

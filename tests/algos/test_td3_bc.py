@@ -1,4 +1,4 @@
-"""TD3+BC's functions by hand, every update of a training, and plain TD3 as its limit."""
+"""TD3+BC's functions and updates calculated by hand, with imitation and without it."""
 import numpy as np
 import pytest
 import torch
@@ -6,7 +6,7 @@ from gymnasium.spaces import Box
 
 from spinup.algos.td3_bc import imitation_loss, value_weight
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"total_steps": 700, "hidden": (32, 32), "batch_size": 64, "lr": 0.001, "threads": 1, "tau": 0.02,
                  "alpha": 1.0},
@@ -16,23 +16,23 @@ SUITE = {
 BOUNDS = Box(np.float32([-1, 0]), np.float32([1, 10]))
 
 
-# Eq. 5 of the paper. Catches: the mean of Q in place of |Q|, which is 0 here; a gradient through the weight.
-def test_the_weight_of_the_values_worked_by_hand():
+# Eq. 5 of the paper. Catches: the mean of Q, which is 0 here, in place of that of |Q|; a gradient through the weight.
+def test_weight_of_the_values_matches_hand_calculation():
     q = torch.tensor([3.0, -3.0, 1.0, -1.0], requires_grad=True)
     weight = value_weight(q, 2.5)
     assert weight.item() == pytest.approx(2.5 / 2) and not weight.requires_grad
 
 
 # Catches: the sum over dimensions; a distance that is not squared.
-def test_the_imitation_loss_worked_by_hand():
+def test_imitation_loss_matches_hand_calculation():
     act, data_act = torch.tensor([[0.5, -0.5], [1.0, 0.0]]), torch.tensor([[0.5, 0.5], [0.0, 0.0]])
     assert imitation_loss(act, data_act).tolist() == [0.5, 0.5]
 
 
-# Catches: a term of eq. 3 left out or of the wrong sign; the weight of another critic; an actor at every step; a
-# target without noise, or of one critic; a value after a termination, none after a truncation.
+# Catches: a term of eq. 3 that is missing or has the wrong sign; a weight from another critic; an actor update at every
+# step; a target without noise, or from one critic; a bootstrap after a termination, or none after a truncation.
 @pytest.mark.parametrize("imitate", [True, False])
-def test_every_update_is_the_one_worked_out_by_hand(imitate, learn, same_step):
+def test_every_update_matches_hand_calculation(imitate, learn, same_step):
     steps = learn("td3_bc", BOUNDS, gamma=0.9, target_noise=0.4, noise_clip=0.3, alpha=1.7, imitate=imitate)
     assert [len(step.batch) for step in steps] == [6, 6, 2] * 6           # two of the critics, one of the actor
     for step in steps:

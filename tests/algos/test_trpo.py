@@ -1,5 +1,5 @@
-"""TRPO's functions against explicit matrices, finite differences and torch's solver, and its steps in whole trainings.
-What it shares with VPG and PPO stands in test_vpg, test_ppo and test_suite."""
+"""TRPO's functions against explicit matrices, finite differences and torch's solver, and its steps in whole training
+runs. test_vpg, test_ppo and test_suite have the tests of what it shares with VPG and PPO."""
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from spinup.core.networks import ActorCritic
 from spinup.errors import NonFiniteError
 from spinup.runs.training import Training
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 16, "max_kl": 0.1, "damping": 0.01, "value_epochs": 5},
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
@@ -34,7 +34,7 @@ def numbers(*shape, seed=0):
 
 
 def tiny(dist, seed=1):
-    """A policy in float64 that is not at its initial weights, its weights without those of V, and observations."""
+    """A policy in float64 with random weights, its parameters without those of V, and observations."""
     policy = ActorCritic((3,), dist, (4,)).double()
     params = [p for p in policy.parameters() if all(p is not q for q in policy.v.parameters())]
     vector_to_parameters(0.7 * numbers(sum(p.numel() for p in params), seed=seed), params)
@@ -42,7 +42,7 @@ def tiny(dist, seed=1):
 
 
 def mean_kl(policy, obs):
-    """A function: the mean KL from the policy as it is now to the policy as it will be."""
+    """A function that returns the mean KL divergence from the current policy to the policy at the time of its call."""
     old = deepcopy(policy)
     return lambda: policy.dist.kl(old.params(obs), policy.params(obs)).mean()
 
@@ -52,8 +52,8 @@ each_policy = pytest.mark.parametrize("dist", [Categorical((4,)), Categorical((3
                                       ids=["categorical", "several", "gaussian"])
 
 
-# Catches: the sign; the ratio inverted; a gradient at the old policy that is not VPG's.
-def test_the_surrogate_is_ppos_without_a_clip_and_its_first_gradient_is_vpgs():
+# Catches: a wrong sign; an inverted ratio; a gradient at the old policy that is not that of VPG.
+def test_surrogate_equals_that_of_ppo_and_its_first_gradient_that_of_vpg():
     logp = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
     adv, moved = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([-1.2, -1.7, -0.5])
     assert surrogate_loss(logp, moved, adv).tolist() == pytest.approx([-2 * np.exp(0.2), np.exp(-0.3), -0.5])
@@ -64,7 +64,7 @@ def test_the_surrogate_is_ppos_without_a_clip_and_its_first_gradient_is_vpgs():
     assert torch.equal(ours, vpgs)
 
 
-# Catches: either select left out, or one after `exp`.
+# Catches: a missing `select`, or one after `exp`.
 def test_masked_steps_are_not_in_the_loss():
     nan, mask = float("nan"), torch.tensor([1, 0, 0])
     logp = torch.tensor([-1.0, nan, 500.0], requires_grad=True)
@@ -73,9 +73,9 @@ def test_masked_steps_are_not_in_the_loss():
     assert loss.tolist() == [-2.0, 0.0, 0.0] and logp.grad.tolist() == [-2.0, 0.0, 0.0]
 
 
-# The definition: the mean over states and the policy's own actions of the outer product of the score. Catches:
-# KL(pi || pi_old) with another Hessian; no damping; a sum over states; one factor of 2.
-def test_the_product_is_that_of_the_matrix_of_score_outer_products():
+# By definition, the Fisher matrix is the mean, over states and the actions of the policy, of the outer product of the
+# score. Catches: a KL divergence with another Hessian; missing damping; the sum over states; a wrong factor of 2.
+def test_fisher_product_matches_the_explicit_fisher_matrix():
     policy, params, obs = tiny(Categorical((4,)))
     size, fisher = sum(p.numel() for p in params), 0.0
     for s in obs:
@@ -89,9 +89,9 @@ def test_the_product_is_that_of_the_matrix_of_score_outer_products():
     assert fisher.abs().max() > 0.1
 
 
-# Catches: a KL in which log_std is not; heads of which one is left out.
+# Catches: a KL divergence without log_std, or without one of several heads.
 @each_policy
-def test_the_product_is_the_finite_difference_of_the_kls_gradient(dist):
+def test_fisher_product_matches_finite_differences_of_the_kl_gradient(dist):
     policy, params, obs = tiny(dist)
     kl, theta = mean_kl(policy, obs), parameters_to_vector(params).detach()
     v = numbers(len(theta), seed=3)
@@ -105,23 +105,24 @@ def test_the_product_is_the_finite_difference_of_the_kls_gradient(dist):
 
 
 # Catches: directions that are not conjugate; a residual that is not updated.
-def test_conjugate_gradient_solves_as_torch_does():
+def test_conjugate_gradient_matches_the_solver_of_torch():
     root, b = numbers(8, 8), numbers(8, seed=1)
     matrix = root @ root.T + 0.1 * torch.eye(8, dtype=torch.float64)
     x = conjugate_gradient(lambda v: matrix @ v, b, 30, tolerance=1e-24)
     torch.testing.assert_close(x, torch.linalg.solve(matrix, b), rtol=1e-6, atol=1e-8)
 
 
-# Catches: iterations that go on after the solution is found; a division by 0.
+# Catches: iterations after the solution is found; a division by 0.
 @pytest.mark.parametrize("b, products", [([1.0, -2.0, 3.0], 1), ([0.0, 0.0, 0.0], 0)])
-def test_conjugate_gradient_stops_when_it_is_done(b, products):
+def test_conjugate_gradient_stops_at_the_solution(b, products):
     seen = []
     x = conjugate_gradient(lambda v: (seen.append(v), 2 * v)[1], torch.tensor(b), 10)
     assert x.tolist() == [each / 2 for each in b] and len(seen) == products
 
 
-# On a quadratic the step has a closed form. Catches: a step along the loss; delta without the 2, or the root.
-def test_the_step_is_along_the_natural_gradient_to_the_edge_of_the_trust_region():
+# On a quadratic function, the step has a closed form. Catches: a step along the gradient of the loss; a missing 2, or a
+# missing root, in the length of the step.
+def test_step_follows_the_natural_gradient_to_the_edge_of_the_trust_region():
     root, gradient = numbers(5, 5), numbers(5, seed=1)
     matrix = root @ root.T + torch.eye(5, dtype=torch.float64)
     step = natural_step(gradient, lambda v: matrix @ v, 0.02, 20)
@@ -131,21 +132,22 @@ def test_the_step_is_along_the_natural_gradient_to_the_edge_of_the_trust_region(
     assert torch.equal(natural_step(0 * gradient, lambda v: matrix @ v, 0.02, 20), 0 * gradient)
 
 
-# Catches: a Fisher matrix, or a step, of another size: the exact KL would not be what the quadratic model says.
+# Catches: a Fisher matrix or a step of a wrong size, with which the exact KL divergence differs from the quadratic
+# model.
 @each_policy
-def test_the_exact_kl_of_a_step_is_what_its_quadratic_model_says(dist):
+def test_exact_kl_of_a_step_matches_the_quadratic_model(dist):
     policy, params, obs = tiny(dist)
     kl, theta = mean_kl(policy, obs), parameters_to_vector(params).detach()
     product = fisher_product(kl(), params, 1e-4)
-    gradient = product(numbers(len(theta), seed=4))           # as that of a loss, it is 0 where the KL is
+    gradient = product(numbers(len(theta), seed=4))           # like that of a loss, 0 in directions without KL
     step = natural_step(gradient, product, 1e-4, 100)
     vector_to_parameters(theta + step, params)
-    damped = 1e-4 - 1e-4 * (step @ step).item() / 2           # the share of the model that is not damping
+    damped = 1e-4 - 1e-4 * (step @ step).item() / 2           # the quadratic model without damping
     assert kl().item() == pytest.approx(damped, rel=0.05) and damped > 0.5e-4
 
 
 class Line:
-    """Loss and KL along a line, and the points that were asked for."""
+    """Loss and KL divergence along a line, and the points that were evaluated."""
 
     def __init__(self, loss, kl):
         self.loss, self.kl, self.at = loss, kl, []
@@ -155,14 +157,14 @@ class Line:
         return torch.tensor(self.loss(theta.item())), torch.tensor(self.kl(theta.item()))
 
 
-# From 1 with a step of 1. Catches: a step that is taken although the loss rises, or is the same, or not a number;
-# the limit of the KL ignored; a policy that stays at a refused point.
+# The search begins at 1 with a step of 1. Catches: an accepted step although the loss rises, stays equal or is NaN; an
+# ignored limit of the KL divergence; a policy that stays at a refused point.
 @pytest.mark.parametrize("loss, kl, share", [
     (lambda x: -x, lambda x: 0.0, 1.0), (lambda x: x, lambda x: 0.0, 0.0), (lambda x: 3.0, lambda x: 0.0, 0.0),
     (lambda x: float("nan") if x > 1 else 0.0, lambda x: 0.0, 0.0),
     (lambda x: -x, lambda x: 0.02 if x > 1.7 else 0.01, 0.8**2), (lambda x: -x, lambda x: 0.02 * (x > 1), 0.0),
     (lambda x: (x - 1.3) ** 2, lambda x: 0.0, 0.8**3), (lambda x: -x, lambda x: float("nan") if x > 1 else 0.0, 0.0)])
-def test_the_line_search_takes_the_longest_step_that_is_near_and_better(loss, kl, share):
+def test_line_search_takes_the_longest_improving_step_within_the_kl_limit(loss, kl, share):
     line = Line(loss, kl)
     found, reached, distance = line_search(line, torch.tensor([1.0]), torch.tensor([1.0]), 0.01, 10)
     assert found == pytest.approx(share) and line.at[-1] == pytest.approx(1 + share)
@@ -172,7 +174,8 @@ def test_the_line_search_takes_the_longest_step_that_is_near_and_better(loss, kl
 
 @pytest.fixture
 def watched(monkeypatch, tmp_path):
-    """Train with TRPO; of each update, (weights before, weights after, share, its KL, observations), and the policy."""
+    """Train with TRPO. Return (weights before, weights after, share, KL, observations) of each update, policy and
+    result."""
     def training(env, **settings):
         seen, policies, observations = [], [], []
         make_policy, collect, search = trpo.make_policy, trpo.collect, trpo.line_search
@@ -201,10 +204,10 @@ def watched(monkeypatch, tmp_path):
     return training
 
 
-# Catches: an old policy that moves with the new one (its log_std is a weight); a KL of a part of the batch; a
-# step of V in the policy's weights.
+# Catches: an old policy that changes with the new one (its log_std is a weight); a KL divergence over a part of the
+# batch; a step of V in the weights of the policy.
 @pytest.mark.parametrize("env, settings", [("CartPole-v1", {}), ("Pendulum-v1", {"normalise_obs": True})])
-def test_every_update_of_a_training_stays_in_the_trust_region(env, settings, watched):
+def test_every_update_stays_in_the_trust_region(env, settings, watched):
     seen, policy, result = watched(env, rollout_steps=32, total_steps=128 * 8, max_kl=0.02, **settings)
     assert len(seen) == 8 and result.status == "finished"
     params = [p for name, p in policy.named_parameters() if not name.startswith("v.")]
@@ -223,8 +226,8 @@ def test_every_update_of_a_training_stays_in_the_trust_region(env, settings, wat
     assert max(result.progress["loss"]) < 0
 
 
-# Catches: advantages that are not normalised, or that differ between the gradient and the line search.
-def test_the_step_does_not_depend_on_the_unit_of_the_rewards(watched, monkeypatch):
+# Catches: missing advantage normalisation; advantages that differ between the gradient and the line search.
+def test_advantages_are_normalised_in_the_gradient_and_the_line_search(watched, monkeypatch):
     seen, gradient, surrogate = [], trpo.policy_gradient, trpo.surrogate_loss
     monkeypatch.setattr(trpo, "policy_gradient", lambda logp, adv: (seen.append([adv]), gradient(logp, adv))[1])
     monkeypatch.setattr(trpo, "surrogate_loss", lambda logp, old, adv: (
@@ -236,8 +239,8 @@ def test_the_step_does_not_depend_on_the_unit_of_the_rewards(watched, monkeypatc
         assert len(others) >= 2 and all(torch.equal(adv, other) for other in others)
 
 
-# Catches: a policy whose second derivatives do not exist: large products on a CPU have a backward pass of ours.
-def test_second_derivatives_of_large_batches_are_those_of_small_ones():
+# Large matrix products on a CPU have our own backward pass. Catches: a backward pass without second derivatives.
+def test_second_derivatives_of_large_and_small_batches_agree():
     policy = ActorCritic((3,), Categorical((4,)), (64, 64))
     params = [*policy.pi.parameters()]
     obs, v = torch.randn(1024, 3, generator=torch.Generator().manual_seed(5)), numbers(
@@ -247,15 +250,15 @@ def test_second_derivatives_of_large_batches_are_those_of_small_ones():
     torch.testing.assert_close(whole, sum(parts) / len(parts), rtol=1e-3, atol=1e-6)
 
 
-# Catches: the name of a setting that TRPO does not have.
-def test_after_a_nan_the_advice_names_a_setting_of_trpo():
+# Catches: advice with a setting that TRPO does not have.
+def test_advice_after_a_nan_names_a_setting_of_trpo():
     run = SimpleNamespace(config=trpo.Config(), steps=0, steps_each=8, directory=Path("runs/x"))
     with pytest.raises(NonFiniteError, match="loss became NaN.*try a smaller --value-lr first"):
         Training.check_finite(run, loss=torch.tensor(float("nan")))
 
 
 # Catches: advantages as the targets of the values; fewer steps than `value_epochs`.
-def test_values_learn_the_targets_of_gae(tmp_path, monkeypatch):
+def test_value_function_learns_the_returns_of_gae(tmp_path, monkeypatch):
     returns, targets, gae, value_loss = [], [], trpo.gae, trpo.value_loss
 
     def kept(*arrays, **settings):
@@ -276,8 +279,8 @@ def test_values_learn_the_targets_of_gae(tmp_path, monkeypatch):
         torch.testing.assert_close(target, returns[i // 5])
 
 
-# Catches: the other sign of the entropy bonus, or none, in the gradient or in the line search.
-def test_the_entropy_bonus_alone_raises_the_entropy(tmp_path, monkeypatch):
+# Catches: an entropy bonus that is missing, or has the wrong sign, in the gradient or in the line search.
+def test_entropy_bonus_alone_raises_the_entropy(tmp_path, monkeypatch):
     monkeypatch.setattr(trpo, "policy_gradient", lambda logp, adv: (0 * logp, {}))
     monkeypatch.setattr(trpo, "surrogate_loss", lambda logp, old, adv: 0 * logp)
     progress = trpo.train(trpo.Config(env="Pendulum-v1", num_envs=2, rollout_steps=16, total_steps=96, entropy_coef=1.0,

@@ -1,4 +1,4 @@
-"""VPG's two functions against numbers worked by hand. What it shares with PPO stands in test_ppo and test_suite."""
+"""VPG's two loss functions by hand. test_ppo and test_suite have the tests of what it shares with PPO."""
 import gymnasium
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from spinup.algos.vpg import policy_gradient, value_loss
 from spinup.core.distributions import Categorical
 from spinup.errors import UserError
 
-# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+# Settings for tests/algos/test_suite.py, with which each task is learned in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 16, "lr": 0.01, "anneal": True},
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
@@ -18,8 +18,8 @@ SUITE = {
     "scores": "policy_gradient"}
 
 
-# Catches: the sign; no advantage.
-def test_policy_gradient_by_hand():
+# Catches: a wrong sign; a missing advantage.
+def test_policy_gradient_matches_hand_calculation():
     logp = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
     loss, stats = policy_gradient(logp, torch.tensor([2.0, -1.0, 0.0]))
     loss.sum().backward()
@@ -27,16 +27,16 @@ def test_policy_gradient_by_hand():
     assert stats["logp"].item() == pytest.approx(-3.5 / 3) and not stats["logp"].requires_grad
 
 
-def test_value_loss_by_hand():
+def test_value_loss_matches_hand_calculation():
     value = torch.tensor([1.0, -1.0], requires_grad=True)
     loss = value_loss(value, torch.tensor([3.0, -1.5]))
     loss.sum().backward()
     assert loss.tolist() == [2.0, 0.125] and value.grad.tolist() == [-2.0, 0.5]
 
 
-# The policy gradient theorem, exactly: all actions of one state, weighted by their probability. The rewards need not be
-# centred for it. Catches: the sign; any weight but A.
-def test_it_is_the_gradient_of_the_expected_reward():
+# The policy gradient theorem, exactly: all actions of one state, weighted by their probabilities. It holds without a
+# baseline. Catches: a wrong sign; a weight other than A.
+def test_policy_gradient_is_the_gradient_of_the_expected_reward():
     dist, reward = Categorical((4,)), torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
     logits = torch.tensor([0.1, 0.5, -1.0, 0.3], dtype=torch.float64, requires_grad=True)
     probability = logits.softmax(0)
@@ -52,17 +52,17 @@ def train(tmp_path, **settings):
                                 log_dir=tmp_path.as_posix(), **settings))
 
 
-# Catches: a setting that does not reach the network; one that scales other layers too.
+# Catches: a setting that does not reach the network, or that also scales other layers.
 @pytest.mark.parametrize("algorithm", [vpg, trpo])
-def test_the_gain_is_that_of_the_policys_last_layer(algorithm):
+def test_output_gain_scales_only_the_last_layer_of_the_policy(algorithm):
     one, two = (algorithm.make_policy(algorithm.Config(output_gain=gain), Box(-1, 1, (3,)), Box(-1, 1, (2,)))
                 for gain in (0.01, 0.5))
     assert [float(torch.linalg.matrix_norm(p.pi[-1].weight, 2)) for p in (one, two)] == pytest.approx([0.01, 0.5])
     assert float(torch.linalg.matrix_norm(two.pi[0].weight, 2)) == pytest.approx(2**0.5)
 
 
-# Catches: several steps of the policy on a batch, which is what VPG may not do; a critic trained only once.
-def test_one_step_for_the_policy_and_many_for_the_value_function(tmp_path, monkeypatch):
+# Catches: several steps of the policy on one batch, which VPG does not allow; a single step of the value function.
+def test_each_batch_has_one_policy_step_and_many_value_steps(tmp_path, monkeypatch):
     calls = {"policy_gradient": 0, "value_loss": 0}
 
     def count(name, original):
@@ -77,8 +77,8 @@ def test_one_step_for_the_policy_and_many_for_the_value_function(tmp_path, monke
     assert calls == {"policy_gradient": 3, "value_loss": 21}
 
 
-# Catches: advantages that are not whitened: the step then depends on the unit of the rewards.
-def test_the_step_does_not_depend_on_the_unit_of_the_rewards(tmp_path, monkeypatch):
+# Catches: missing advantage normalisation, with which the step depends on the scale of the rewards.
+def test_advantages_are_normalised(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(vpg, "policy_gradient", lambda logp, adv: (seen.append(adv), policy_gradient(logp, adv))[1])
     train(tmp_path)
@@ -88,7 +88,7 @@ def test_the_step_does_not_depend_on_the_unit_of_the_rewards(tmp_path, monkeypat
 
 
 class Screen(gymnasium.Env):
-    """Random images, and a reward for each action."""
+    """Random images. The reward is the action."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (36, 36, 1), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
@@ -104,9 +104,9 @@ class Screen(gymnasium.Env):
         return self.look(), float(action), bool(self.np_random.random() < 0.2), False, {}
 
 
-# Catches: a loss of the value function that moves the CNN, whose features are those of the policy.
+# Catches: a value loss that changes the CNN, whose features are those of the policy.
 @pytest.mark.parametrize("algorithm, still", [(vpg, {"lr": 1e-12}), (trpo, {"max_kl": 1e-20})], ids=["vpg", "trpo"])
-def test_of_images_the_value_function_trains_its_head_alone(algorithm, still, tmp_path, monkeypatch):
+def test_value_loss_on_images_trains_only_the_value_head(algorithm, still, tmp_path, monkeypatch):
     begun, make_policy = [], algorithm.make_policy
 
     def noted(*args):
@@ -122,7 +122,7 @@ def test_of_images_the_value_function_trains_its_head_alone(algorithm, still, tm
     assert moved == {"v"}
 
 
-# Catches: either select left out.
+# Catches: a missing `select`.
 def test_masked_steps_are_not_in_the_loss():
     nan, mask = float("nan"), torch.tensor([1, 0])
     loss, stats = policy_gradient(torch.tensor([-1.0, nan]), torch.tensor([2.0, nan]), mask)
@@ -133,6 +133,6 @@ def test_masked_steps_are_not_in_the_loss():
     ({"num_envs": 1, "rollout_steps": 1}, "advantages cannot be normalised over one step"),
     ({"rollout_steps": 16, "total_steps": 100}, "--total-steps 100 is less than one batch of 128 steps")])
 @pytest.mark.parametrize("algorithm", [vpg, trpo], ids=["vpg", "trpo"])
-def test_batches_that_cannot_be_used_are_refused(algorithm, settings, advice):
+def test_invalid_batch_sizes_are_refused(algorithm, settings, advice):
     with pytest.raises(UserError, match=advice):
         algorithm.Config(**settings)

@@ -1,4 +1,4 @@
-"""Settings reach the function that uses them, and a column of the log holds what its name says."""
+"""Settings reach the functions that use them, and columns of the log have the right values."""
 from collections.abc import Callable
 from copy import deepcopy
 from types import ModuleType
@@ -39,9 +39,9 @@ def train(tmp_path) -> Callable[..., Result]:
     return training
 
 
-# Catches: the setting not given to an optimiser, which would clip nothing.
+# Catches: a setting that does not reach an optimiser, so that it clips nothing.
 @each(ON_POLICY)
-def test_gradients_are_clipped_at_the_setting(algorithm, train, monkeypatch):
+def test_gradients_are_clipped_at_max_grad_norm(algorithm, train, monkeypatch):
     steps, step = {}, FlatAdam.step
 
     def watched(optimizer, lr=None):
@@ -56,7 +56,7 @@ def test_gradients_are_clipped_at_the_setting(algorithm, train, monkeypatch):
     assert sum(clipped) == len(clipped) - (algorithm is curiosity) > 0    # its predictors have no limit
 
 
-def test_the_gradients_of_cql_and_rainbow_are_clipped_too(learn, tmp_path, monkeypatch):
+def test_gradients_of_cql_and_rainbow_are_clipped_at_max_grad_norm(learn, tmp_path, monkeypatch):
     assert max(step.gradient.norm() for step in learn("cql", Discrete(3), max_grad_norm=1e-3)) <= 1.001e-3
     norms, step = [], FlatAdam.step
     monkeypatch.setattr(FlatAdam, "step", lambda optimizer, lr=None: (
@@ -67,7 +67,7 @@ def test_the_gradients_of_cql_and_rainbow_are_clipped_too(learn, tmp_path, monke
     assert norms and max(norms) <= 1.001e-3
 
 
-# Catches: torch's 1e-8, or a larger number.
+# Catches: the 1e-8 of torch, or a larger number.
 @each(BATCHES)
 def test_adam_has_the_epsilon_of_the_original_ppo(algorithm, train, monkeypatch):
     made, init = [], FlatAdam.__init__
@@ -77,7 +77,7 @@ def test_adam_has_the_epsilon_of_the_original_ppo(algorithm, train, monkeypatch)
     assert made[0] == 1e-5
 
 
-# Catches: another discount factor; ends of episodes by truncation that do not end the return.
+# Catches: a wrong discount factor; truncations that do not end the return.
 @each([*SCALED])
 def test_rewards_are_scaled_by_the_discounted_return_of_an_episode(algorithm, train, monkeypatch):
     class Short(gymnasium.Env):
@@ -114,7 +114,7 @@ def test_rewards_are_scaled_by_the_discounted_return_of_an_episode(algorithm, tr
 
 # Catches: a coefficient that keeps its first value, as without `anneal`.
 @each([rl2, self_play])
-def test_the_entropy_bonus_anneals_with_the_learning_rate(algorithm, train, monkeypatch):
+def test_entropy_coefficient_falls_with_the_learning_rate(algorithm, train, monkeypatch):
     coefficients, minimizer = [], FlatAdam.minimizer
 
     def watched(optimizer, loss):
@@ -130,9 +130,9 @@ def test_the_entropy_bonus_anneals_with_the_learning_rate(algorithm, train, monk
     assert coefficients == pytest.approx([0.3, 0.225, 0.15, 0.075])
 
 
-# Catches: the ratio of variances inverted, or not taken from 1.
+# Catches: an inverted ratio of variances, or one that is not subtracted from 1.
 @each([vpg, trpo, ppo, rl2, self_play])
-def test_the_explained_variance(algorithm, train, monkeypatch):
+def test_explained_variance_matches_its_definition(algorithm, train, monkeypatch):
     kept, function = [], "trial_advantages" if algorithm is rl2 else "gae"
     original = getattr(algorithm, function)
 
@@ -146,15 +146,16 @@ def test_the_explained_variance(algorithm, train, monkeypatch):
     assert found == pytest.approx(kept, rel=1e-3, abs=1e-4)
 
 
-# Catches: the error of the bonus values in the loss although no bonus is used; its discount factor then matters.
-def test_without_a_bonus_its_values_do_not_train(train):
+# Catches: the loss of the intrinsic value function although there is no intrinsic reward, so that its discount factor
+# has an effect.
+def test_intrinsic_values_do_not_train_without_intrinsic_reward(train):
     policies = [train(curiosity, bonus_coef=0, bonus_gamma=gamma).policy.module for gamma in (0.5, 0.9)]
     for a, b in zip(*(policy.parameters() for policy in policies), strict=True):
         assert torch.equal(a, b)
 
 
-# Catches: the two coefficients exchanged, or advantages that are not divided by their deviation.
-def test_only_the_ratio_of_the_two_coefficients_counts(train):
+# Catches: exchanged coefficients; advantages that are not divided by their standard deviation.
+def test_only_the_ratio_of_reward_and_bonus_coefficient_has_an_effect(train):
     weights = [torch.nn.utils.parameters_to_vector(train(curiosity, reward_coef=r, bonus_coef=b).policy.module.pi
                                                    .parameters()) for r, b in ((2, 1), (20, 10), (1, 2))]
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)
@@ -162,14 +163,14 @@ def test_only_the_ratio_of_the_two_coefficients_counts(train):
 
 
 # Catches: statistics of the first rollout alone.
-def test_the_view_of_the_predictors_sees_every_rollout(train):
+def test_input_statistics_of_the_predictors_include_every_rollout(train):
     view = load_checkpoint(train(curiosity).directory / "checkpoint.pt")["parts"]["view"]
     assert view["count"] == 128 + 32                                      # the first of four counts twice
 
 
-# Catches: two columns exchanged; the mean over the other axis.
+# Catches: exchanged columns; the mean over the wrong axis.
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
-def test_the_columns_of_actors_and_critics(algorithm, watch):
+def test_columns_of_actors_and_critics_have_the_right_values(algorithm, watch):
     seen = watch(algorithm, Box(-1, 1, (2,)), total_steps=60)
     progress, (q, pi) = seen.result.progress, (seen.of(part)[-1] for part in ("q", "pi"))
     columns = {"q": q.stats["q"], "q_loss": q.stats["loss"], "q_grad_norm": q.stats["grad_norm"],
@@ -181,8 +182,8 @@ def test_the_columns_of_actors_and_critics(algorithm, watch):
         assert progress["action_std"][-1] == pytest.approx(float(act.std(0).mean()), rel=1e-4)
 
 
-# Catches: a variance in place of the deviation; a sum in place of the norm.
-def test_the_columns_of_evolution_strategies(tmp_path, monkeypatch):
+# Catches: the variance in place of the standard deviation; the sum in place of the norm.
+def test_columns_of_evolution_strategies_have_the_right_values(tmp_path, monkeypatch):
     played, play = [], es.play
     monkeypatch.setattr(es, "play", lambda *args: played.append(play(*args)) or played[-1])
     result = es.train(es.Config(env="CartPole-v1", pairs=3, total_steps=300, hidden=(4,), threads=1, quiet=True,
@@ -193,7 +194,7 @@ def test_the_columns_of_evolution_strategies(tmp_path, monkeypatch):
 
 
 class Ends(gymnasium.Env):
-    """Episodes of three steps, ended by turns by the task and by the time limit; no two observations are alike."""
+    """Episodes of three steps that terminate or are truncated in turn. All observations differ."""
 
     observation_space, action_space, episode = Box(-np.inf, np.inf, (2,)), Discrete(2), 0
 
@@ -211,10 +212,10 @@ class Ends(gymnasium.Env):
         return np.array([10 + self.t, self.np_random.normal()], np.float32)
 
 
-# Catches: a time limit that ends the return; the value of the next episode's first observation, or of one that is
-# not normalised, after it.
+# Catches: a truncation that ends the return; after it, the value of the first observation of the next episode, or the
+# value of an observation that is not normalised.
 @each([vpg, trpo, ppo])
-def test_a_time_limit_is_bootstrapped_from_the_last_observation(algorithm, train, monkeypatch):
+def test_truncation_bootstraps_from_the_last_observation(algorithm, train, monkeypatch):
     kept, seen, given, make_policy, collect, gae = [], [], [], algorithm.make_policy, algorithm.collect, algorithm.gae
     monkeypatch.setattr(algorithm, "make_policy", lambda *args: kept.append(make_policy(*args)) or kept[0])
     monkeypatch.setattr(algorithm, "collect", lambda *args: (
@@ -232,9 +233,9 @@ def test_a_time_limit_is_bootstrapped_from_the_last_observation(algorithm, train
         torch.testing.assert_close(next_values[~terminated], after[~terminated])
 
 
-# Catches: another discount or lambda than those set; advantages, or the returns of the other reward, as targets.
+# Catches: a wrong discount or lambda; advantages, or the returns of the other reward, as targets.
 @each(ON_POLICY)
-def test_discount_and_lambda_make_the_targets_of_the_values(algorithm, train, monkeypatch):
+def test_value_targets_use_the_discount_and_lambda_of_the_settings(algorithm, train, monkeypatch):
     asked, returns, targets, gae, value_loss = [], [], [], algorithm.gae, algorithm.value_loss
 
     def estimated(*args, gamma, lam, **rest):
@@ -254,9 +255,9 @@ def test_discount_and_lambda_make_the_targets_of_the_values(algorithm, train, mo
         torch.testing.assert_close(target, returns[i // steps])
 
 
-# Catches: minibatches in the order of time, or in the same order in each epoch; a step that an epoch leaves out.
+# Catches: minibatches in the order of time, or in the same order in each epoch; a step that is missing in an epoch.
 @each(BATCHES)
-def test_each_epoch_is_shuffled_anew(algorithm, train, monkeypatch):
+def test_each_epoch_has_a_new_order(algorithm, train, monkeypatch):
     seen, surrogate = [], algorithm.clipped_surrogate
     monkeypatch.setattr(algorithm, "clipped_surrogate", lambda logp, old, *rest: (
         seen.append(old.flatten()), surrogate(logp, old, *rest))[1])
@@ -265,8 +266,8 @@ def test_each_epoch_is_shuffled_anew(algorithm, train, monkeypatch):
     assert len(seen) == 4 and torch.equal(first.sort().values, second.sort().values) and not torch.equal(first, second)
 
 
-# Catches: the default in place of what was set.
-def test_damping_and_delta_are_those_asked_for(train, monkeypatch):
+# Catches: the default in place of the setting.
+def test_damping_and_delta_have_the_values_of_their_settings(train, monkeypatch):
     damped, drawn, product, opponents = [], [], trpo.fisher_product, self_play.opponents
     monkeypatch.setattr(trpo, "fisher_product", lambda kl, params, damping: (
         damped.append(damping) or product(kl, params, damping)))

@@ -1,4 +1,4 @@
-"""Stand-ins for a benchmark's runs: the command line in this process, and the folder of a finished run."""
+"""Replacements for the runs of a benchmark: the command line in this process, and the folder of a finished run."""
 import csv
 import json
 
@@ -15,7 +15,7 @@ def pictures():
 
 @pytest.fixture(autouse=True)
 def one_picture(request, monkeypatch, pictures):
-    """The cases of a test of an experiment show the picture of the first case: to render one takes half a second."""
+    """All cases of a parametrised test use the picture of the first case, because rendering takes half a second."""
     real, test = curve.render, request.node.nodeid.partition("[")[0]
 
     def render(figure, kind):
@@ -29,7 +29,7 @@ def one_picture(request, monkeypatch, pictures):
 
 @pytest.fixture
 def here(cli):
-    """Stands in for `spinup.bench.process.spinup`, without a second import of torch: runs a command."""
+    """Replacement for `spinup.bench.process.spinup`, which runs a command without a second import of torch."""
     def run(*words):
         done = cli(*words)
         assert done.code == 0, done.err
@@ -39,7 +39,7 @@ def here(cli):
 
 @pytest.fixture
 def finished():
-    """Writes a folder as a finished run of 128 responses per update leaves it, with these columns of progress.csv."""
+    """Write the folder of a finished run with 128 responses per update and these columns of progress.csv."""
     def write(folder, seconds=1.0, **columns):
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "progress.csv", "w", newline="") as file:

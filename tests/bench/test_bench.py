@@ -1,4 +1,4 @@
-"""Benchmarks: equal settings for both, honest seconds, and a last line that a program can read."""
+"""Benchmarks: equal settings for both libraries, correct times, and a last line of JSON."""
 import importlib
 import json
 import math
@@ -38,7 +38,7 @@ from spinup.runs.run import Run
                                        "choose at least 11000"),
     ("ppo", {"against": "sbx"}, "no speed benchmark of ppo on CartPole-v1 against sbx.*td3 --env HalfCheetah-v5"),
     ("sac", {"env": "HalfCheetah-v5", "against": "rllib"}, "--against must be one of sb3, sbx, not 'rllib'")])
-def test_mistakes_are_found_before_any_run(algo, arguments, message, monkeypatch):
+def test_mistakes_are_reported_before_any_run(algo, arguments, message, monkeypatch):
     monkeypatch.setattr(speed_module, "child", lambda *_, **__: pytest.fail("a process was started"))
     arguments = {"env": "CartPole-v1", **arguments}
     if "out" in arguments:
@@ -50,14 +50,14 @@ def test_mistakes_are_found_before_any_run(algo, arguments, message, monkeypatch
 @pytest.mark.parametrize("env, missing, extra", [
     ("CartPole-v1", "stable_baselines3", "bench"), ("PongNoFrameskip-v4", "ale_py", "atari"),
     ("PongNoFrameskip-v4", "cv2", "atari")])
-def test_without_a_package_the_pip_line_is_given(env, missing, extra, monkeypatch):
+def test_missing_package_gives_the_pip_command(env, missing, extra, monkeypatch):
     monkeypatch.setattr(speed_module, "find_spec", lambda name: None if name == missing else "there")
     monkeypatch.setattr(speed_module, "child", lambda *_, **__: pytest.fail("a process was started"))
     with pytest.raises(UserError, match=rf"pip install 'spinup-rl\[{extra}\]'"):
         speed("ppo", env)
 
 
-def test_without_sbx_the_pip_line_is_given(monkeypatch):
+def test_missing_sbx_gives_the_pip_command(monkeypatch):
     monkeypatch.setattr(speed_module, "find_spec", lambda name: None if name == "sbx" else "there")
     with pytest.raises(UserError, match=r"needs sbx-rl; type: pip install 'spinup-rl\[sbx\]'"):
         speed("sac", "HalfCheetah-v5", against="sbx")
@@ -87,19 +87,19 @@ def test_sbx_gets_the_settings_of_stable_baselines3_and_its_own_goal(algo, monke
         assert (result["goal"], result["ratio_median"], result["met"]) == (goal, 1.1, not code)
         assert result["steps_per_second"] == {"spinup": [110.0], "sbx": [100.0]}
     monkeypatch.setattr(speed_module, "check_installed", lambda *_: None)
-    assert speed(algo, "HalfCheetah-v5", against="sbx", threads=2, rounds=1, compile=True) == 1            # the same
+    assert speed(algo, "HalfCheetah-v5", against="sbx", threads=2, rounds=1, compile=True) == 1            # same goal
 
 
-def test_compile_seconds_are_what_a_row_took_above_the_pace():
+def test_compile_seconds_are_the_extra_time_of_a_row():
     rows = {"steps": [1000.0, 2000.0, 10_000.0], "wall_seconds": [7.0, 8.0, 16.0]}
     assert above_pace(rows, seconds=16.0) == pytest.approx(6.0)           # 1 s for 1000 steps, and 6 s more at first
     assert above_pace({"steps": [1000.0, 2000.0], "wall_seconds": [1.0, 2.0]}, seconds=2.0) == 0.0
     rows = {"steps": [1000.0, 2000.0, 3000.0], "wall_seconds": [0.1, 9.1, 11.1]}
-    assert above_pace(rows, seconds=11.1, row=1) == pytest.approx(7.0)    # what came before that row does not matter
+    assert above_pace(rows, seconds=11.1, row=1) == pytest.approx(7.0)    # earlier rows do not count
 
 
-def test_the_ratio_of_a_compiled_run_leaves_compiling_out_and_the_exit_code_follows_the_goal(monkeypatch, capsys):
-    """Pairs of 3, 5 and 4 times the peer's pace: the median meets the compiled goal of 4 exactly."""
+def test_compiled_ratio_excludes_compilation_and_goal_sets_the_exit_code(monkeypatch, capsys):
+    """The pairs have 3, 5 and 4 times the peer's pace, so the median is exactly the goal of a compiled run, 4."""
     def child(module, name, job, environment):
         pace = {"limit": 1000, "sb3": 10, "spinup": {1: 30, 2: 50, 3: 40}.get(job.get("seed"))}[name]
         return {"steps_per_second": pace, "seconds": 2.0, "compile_seconds": 3.0 if name == "spinup" else 0.0,
@@ -116,7 +116,7 @@ def test_the_ratio_of_a_compiled_run_leaves_compiling_out_and_the_exit_code_foll
     ("sac", "HalfCheetah-v5", 1, False, 1.25, True), ("sac", "HalfCheetah-v5", 2, False, 1.6, False),
     ("sac", "HalfCheetah-v5", 1, True, None, True), ("ppo", "PongNoFrameskip-v4", 2, False, 1.6, False),
     ("dqn", "CartPole-v1", 1, False, 2.0, False), ("dqn", "CartPole-v1", 2, False, None, True)])
-def test_threads_reach_every_process_and_decide_the_goal(algo, env, threads, compile, goal, met, monkeypatch, capsys):
+def test_threads_reach_every_process_and_set_the_goal(algo, env, threads, compile, goal, met, monkeypatch, capsys):
     calls = []
 
     def child(module, name, job, environment):
@@ -138,7 +138,7 @@ def test_threads_reach_every_process_and_decide_the_goal(algo, env, threads, com
 
 @pytest.mark.parametrize("env, against, confined", [
     ("PongNoFrameskip-v4", "sb3", [{3, 5}]), ("HalfCheetah-v5", "sb3", []), ("HalfCheetah-v5", "sbx", [{3, 5}])])
-def test_games_and_jax_have_as_many_cores_as_threads(env, against, confined, monkeypatch, capsys):
+def test_atari_and_jax_have_as_many_cores_as_threads(env, against, confined, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(process.os, "sched_getaffinity", lambda _: {7, 5, 3}, raising=False)
     monkeypatch.setattr(process.os, "sched_setaffinity", lambda _, cores: seen.append(set(cores)), raising=False)
@@ -148,7 +148,7 @@ def test_games_and_jax_have_as_many_cores_as_threads(env, against, confined, mon
     assert seen == confined and json.loads(capsys.readouterr().out)["folder"] == "folder"
 
 
-def test_the_command_line_hands_on_threads(cli, monkeypatch):
+def test_command_line_passes_on_the_number_of_threads(cli, monkeypatch):
     given = {}
     monkeypatch.setattr(speed_module, "speed", lambda *args, **flags: given.update(flags) or 0)
     assert cli("bench", "speed", "td3", "--env", "HalfCheetah-v5").code == 0 and given["threads"] == 1
@@ -158,7 +158,7 @@ def test_the_command_line_hands_on_threads(cli, monkeypatch):
 
 
 @pytest.mark.parametrize("algo, env", TASKS)
-def test_our_side_gets_the_settings_as_they_stand(algo, env):
+def test_our_config_has_the_settings_of_the_task(algo, env):
     settings = TASKS[algo, env].settings
     config = importlib.import_module(f"spinup.algos.{algo}").Config(env=env, **settings)
     assert {name: getattr(config, name) for name in settings} == settings
@@ -166,7 +166,7 @@ def test_our_side_gets_the_settings_as_they_stand(algo, env):
 
 @pytest.mark.long("PongNoFrameskip-v4")
 @pytest.mark.parametrize("env", [env for algo, env in TASKS if algo == "ppo"])
-def test_the_peer_gets_the_same_settings(env, tmp_path, monkeypatch):
+def test_peer_gets_the_same_ppo_settings(env, tmp_path, monkeypatch):
     seen, s = [], TASKS["ppo", env].settings
 
     def learn(self, steps, **_):
@@ -201,7 +201,7 @@ def ours(algo: str, env: str) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("algo, env", [task for task in TASKS if task[0] != "ppo"])
-def test_a_peer_with_a_replay_gets_the_same_settings(algo, env):
+def test_peer_gets_the_same_off_policy_settings(algo, env):
     s = TASKS[algo, env].settings
     model = make_model(algo, make_env(env, s, seed=1), s, seed=1)
     assert (model.gamma, model.batch_size, model.buffer_size) == (0.99, s["batch_size"], s["replay_size"])
@@ -228,7 +228,7 @@ def test_a_peer_with_a_replay_gets_the_same_settings(algo, env):
         assert model.target_entropy == s["target_entropy"] * model.action_space.shape[0]
     assert all(o.defaults["eps"] == 1e-8 and o.defaults["lr"] == s["lr"] for o in optimizers)
     found, expected = sum(weights(nets)), sum(weights(ours(algo, env)))
-    assert found == expected                                              # mean and deviation are two layers there
+    assert found == expected                                              # mean and log_std are two layers there
 
 
 TINY = {"total_steps": 300, "learning_starts": 100, "hidden": (8, 8), "batch_size": 8}
@@ -236,8 +236,7 @@ TINY = {"total_steps": 300, "learning_starts": 100, "hidden": (8, 8), "batch_siz
 
 @pytest.mark.long("sac-HalfCheetah-v5", "td3-HalfCheetah-v5")
 @pytest.mark.parametrize("algo, env", [("dqn", "CartPole-v1"), ("sac", "HalfCheetah-v5"), ("td3", "HalfCheetah-v5")])
-def test_with_a_replay_both_take_as_many_gradient_steps_and_count_the_same_ones(
-        algo, env, tmp_path, monkeypatch, one_thread):
+def test_off_policy_runs_have_equal_gradient_steps_and_counted_steps(algo, env, tmp_path, monkeypatch, one_thread):
     models, steps = [], []
 
     def built(*args, **kwargs):
@@ -269,7 +268,7 @@ def test_with_a_replay_both_take_as_many_gradient_steps_and_count_the_same_ones(
         assert ("networks_alone_per_second" in run) == (algo != "dqn")
 
 
-def test_the_peers_clock_begins_after_the_step_and_its_update():
+def test_clock_of_the_peer_begins_after_the_step_and_its_update():
     clock = Clock(20)
     for steps in (0, 10):
         clock.model = SimpleNamespace(num_timesteps=steps)
@@ -284,20 +283,23 @@ def test_the_peers_clock_begins_after_the_step_and_its_update():
 
 @pytest.mark.parametrize("algo, calls, products", [
     ("sac", 4 * 5, 4 * (24 + 10 + 11)), ("td3", 2 * 2 + 2 * 4, 2 * (15 + 10) + 2 * (21 + 10 + 8))])
-def test_the_networks_alone_are_the_passes_of_a_gradient_step_and_no_more(algo, calls, products, monkeypatch):
-    """Targets: actor and critics; critics; actor and, of TD3 one and at every second step, the critics after it.
+def test_networks_alone_computes_only_the_passes_of_a_gradient_step(algo, calls, products, monkeypatch):
+    """The passes: targets of actor and critics; critics; actor with the critics in its loss. TD3 has one critic there,
+    and only at every second step.
 
-    Of three layers each: 3 products forward; backward 5 for a critic; 5 for an actor, and 3 for a critic before it.
-    `calls`: those that are remembered for going back, so without the three of the targets."""
+    Each network has three layers: 3 products forward; 5 backward in a critic; 5 backward in an actor, and 3 in each
+    critic of its loss. `calls`: the passes that are recorded for the backward pass, so without the three of the
+    targets.
+    """
     seen, multiplied = [], []
     apply, product = Layers.apply, linear.product
     monkeypatch.setattr(linear, "product", lambda *args: multiplied.append(1) or product(*args))
     monkeypatch.setattr(Layers, "apply", lambda *args: seen.append(args[0].shape) or apply(*args))
-    monkeypatch.setattr(linear, "LARGE", 1)                               # or so small ones would be left to torch
+    monkeypatch.setattr(linear, "LARGE", 1)                               # otherwise torch computes such small ones
     monkeypatch.setattr(passes, "SECONDS", -1.0)
     monkeypatch.setattr(passes, "WARM", 4)
     s = {**TASKS[algo, "HalfCheetah-v5"].settings, **TINY}
-    assert networks_alone(algo, "HalfCheetah-v5", s, plain=False) == 0    # no step within no time
+    assert networks_alone(algo, "HalfCheetah-v5", s, plain=False) == 0    # no step in a time of 0
     assert len(multiplied) == products
     assert len(seen) == calls and {shape[0] for shape in seen} == {8} and {shape[1] for shape in seen} == {17, 23}
     networks_alone(algo, "HalfCheetah-v5", s, plain=True)
@@ -305,11 +307,12 @@ def test_the_networks_alone_are_the_passes_of_a_gradient_step_and_no_more(algo, 
     assert networks_alone("dqn", "CartPole-v1", TASKS["dqn", "CartPole-v1"].settings, plain=True) is None
 
 
-def test_speed_end_to_end(tmp_path, monkeypatch, capsys, one_thread, fork_python):
+def test_speed_benchmark_runs_end_to_end(tmp_path, monkeypatch, capsys, one_thread, fork_python):
     fork_python(process)
 
     def child(module, name, job, environment, alone=speed_module.child):
-        """The environment alone in a process of its own, as all are; what imports more, in this one."""
+        """Measure the environment alone in a separate process, as usual. Train in this process, which saves the
+        imports."""
         if name == "limit":
             return alone(module, name, job, environment=environment)
         (tmp_path / name).mkdir()
@@ -339,7 +342,7 @@ class Ended(Run):
 
 
 # Catches: episodes of earlier updates, or test episodes, that count.
-def test_a_run_is_stopped_once_when_twenty_episodes_in_a_row_reach_the_target(monkeypatch):
+def test_run_is_stopped_once_when_twenty_episodes_reach_the_target(monkeypatch):
     monkeypatch.setattr(Run, "after_update", Run.after_update)            # undo what stop_at does
     interruptions = []
     before = signal.signal(signal.SIGINT, lambda *_: interruptions.append(True))
@@ -347,7 +350,7 @@ def test_a_run_is_stopped_once_when_twenty_episodes_in_a_row_reach_the_target(mo
         reached = stop_at(10.0)
         Ended(*[0.0] * 5, *[math.nextafter(10.0, 0)] * (WINDOW - 1)).after_update()
         assert Ended(*[50.0] * 40).env.take_finished() and not reached and not interruptions         # test episodes
-        Ended(30.0, 0.0).after_update()                                   # high enough in between, not at the end
+        Ended(30.0, 0.0).after_update()                                   # high enough within the update
         assert reached == [True] and interruptions == [True]
         Ended(*[50.0] * 40).after_update()
         assert interruptions == [True]
@@ -355,7 +358,7 @@ def test_a_run_is_stopped_once_when_twenty_episodes_in_a_row_reach_the_target(mo
         signal.signal(signal.SIGINT, before)
 
 
-def test_time_to_end_to_end(capsys, fork_python):
+def test_time_to_benchmark_runs_end_to_end(capsys, fork_python):
     fork_python(process)
     assert time_to("ppo", "CartPole-v1", target=25, seeds=[7]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -364,7 +367,7 @@ def test_time_to_end_to_end(capsys, fork_python):
     assert result["settings"]["tensorboard"] and not result["settings"]["quiet"]
 
 
-def test_time_to_says_when_a_seed_never_gets_there(monkeypatch, capsys):
+def test_time_to_reports_seeds_that_never_reach_the_target(monkeypatch, capsys):
     runs = iter([(True, 2.0), (False, 9.0), (False, 9.0)])
 
     def child(*_):
@@ -377,8 +380,8 @@ def test_time_to_says_when_a_seed_never_gets_there(monkeypatch, capsys):
     assert result["goal"] == 2.5 and not result["met"]
 
 
-# Catches: a traceback in the place of the sentence that `child` passes on.
-def test_a_users_error_in_a_process_ends_it_with_its_words(capsys):
+# Catches: a traceback in place of the message that `child` passes on.
+def test_user_error_ends_a_process_with_its_message(capsys):
     def refuse():
         raise UserError("dqn needs discrete actions;\nchoose sac")
     with pytest.raises(SystemExit) as end:
@@ -386,28 +389,29 @@ def test_a_users_error_in_a_process_ends_it_with_its_words(capsys):
     assert end.value.code == 2 and capsys.readouterr().err == "spinup: dqn needs discrete actions; choose sac\n"
 
 
-def test_time_to_passes_on_what_the_command_line_says():
+def test_time_to_passes_on_errors_of_the_command_line():
     with pytest.raises(UserError, match="there is no environment 'CartPool-v1'. Did you mean 'CartPole-v1'"):
         time_to("ppo", "CartPool-v1", target=475, seeds=[1])
 
 
 # Catches: the advice to give --data, which these commands do not have.
 @pytest.mark.parametrize("what", ["time-to", "returns"])
-def test_an_algorithm_that_learns_from_a_dataset_has_another_benchmark(cli, what):
+def test_offline_algorithms_are_referred_to_another_benchmark(cli, what):
     done = cli("bench", what, "bc")
     assert done.code == 2 and done.err.endswith("type: spinup bench paper offline\n") and not done.out
 
 
-# Catches: the heading of a benchmark that cannot run.
-def test_time_to_prints_nothing_before_an_algorithm_that_cannot_train_there(capsys):
+# Catches: a printed heading of a benchmark that cannot run.
+def test_time_to_prints_nothing_for_an_algorithm_that_cannot_train(capsys):
     for algo, words in (("bc", "--data is missing"), ("sac", "sac cannot act in")):
         with pytest.raises(UserError, match=words):
             time_to(algo, "CartPole-v1", target=475, seeds=[1])
     assert capsys.readouterr().out == ""
 
 
-# Catches: a seed left out, an evaluation of other length, a goal that decides nothing, a run that is repeated.
-def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(tmp_path, monkeypatch, capsys, here):
+# Catches: a missing seed; an evaluation of another length; a goal that does not change the exit code; a run that is
+# repeated.
+def test_returns_trains_each_seed_and_its_goal_sets_the_exit_code(tmp_path, monkeypatch, capsys, here):
     preset = returns_module.configure
     monkeypatch.setattr(returns_module, "spinup", lambda *words: here(
         *words, *(["--total-steps", "8192"] if words[0] == "ppo" else [])))
@@ -419,7 +423,7 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
         code = returns_module.returns("ppo", "CartPole-v1", seeds=[1, 2], log_dir=tmp_path, out=tmp_path / "raw.json")
         return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    code, result = goes(9)                                                # after 9 steps falls who learns nothing
+    code, result = goes(9)                                                # an untrained policy falls after 9 steps
     assert code == 0 and result["met"] and len(result["E100"]["seeds"]) == 2
     raw = json.loads((tmp_path / "raw.json").read_text())
     assert [r["seed"] for r in raw["runs"]] == [1, 2]
@@ -427,13 +431,13 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
     assert result["R100"]["mean"] == pytest.approx(sum(sum(r["training_returns"]) for r in raw["runs"]) / 200)
     progress = tmp_path / "bench_ppo_CartPole-v1" / "bench_ppo_CartPole-v1_s1" / "progress.csv"
     before = progress.stat().st_mtime_ns
-    code, result = goes(501)                                              # more than CartPole pays
+    code, result = goes(501)                                              # above the largest return of CartPole
     assert code == 1 and not result["met"]
     assert progress.stat().st_mtime_ns == before                          # finished runs are not repeated
 
 
-def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here):
-    """A run of SAC that is there is evaluated; far from learned, it misses what its preset promises."""
+def test_returns_evaluates_an_existing_off_policy_run(tmp_path, monkeypatch, capsys, here):
+    """An existing run of SAC is evaluated. It is too short, so it misses the goal of its preset."""
     from spinup.algos import sac
     name, small = "bench_sac_Pendulum-v1", {"total_steps": 250, "learning_starts": 200, "hidden": (8,)}
     sac.train(sac.Config(env="Pendulum-v1", **small, seed=3, threads=1, log_dir=str(tmp_path), exp_name=name,
@@ -450,8 +454,8 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here
     assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200
 
 
-# Catches: two runs at a time with two threads each: a thread that has no core holds up the other.
-def test_runs_side_by_side_have_one_thread_each(tmp_path, monkeypatch):
+# Catches: parallel runs with two threads each, of which one without a core delays the other.
+def test_parallel_runs_have_one_thread_each(tmp_path, monkeypatch):
     typed = []
 
     def stop(*words):
@@ -464,9 +468,9 @@ def test_runs_side_by_side_have_one_thread_each(tmp_path, monkeypatch):
     assert "--threads" not in typed[0] and typed[1][-2:] == ("--threads", "1")
 
 
-# Catches: a peer with another number of steps, one that is trained twice, a goal that is not the peer's mean.
+# Catches: a peer with another number of steps, or one that is trained twice; a goal that is not the mean of the peer.
 @pytest.mark.long
-def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, here, fork_python):
+def test_returns_compares_runs_without_a_preset_with_a_peer(tmp_path, monkeypatch, capsys, here, fork_python):
     fork_python(process)
     monkeypatch.setattr(returns_module, "spinup", here)
     words = {"seeds": [1], "preset": "none", "total_steps": 1100, "against": "sb3", "log_dir": tmp_path}
@@ -479,7 +483,7 @@ def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, h
     assert result["difference"] == between                                # one seed has no interval
     assert code == (0 if result["E100"]["mean"] >= result["goal"]["E100"] else 1)
     peer = json.loads((tmp_path / "raw.json").read_text())["peers"][0]
-    assert peer["steps"] == 2048 and result["steps"] == 1024              # the peer ends its first batch
+    assert peer["steps"] == 2048 and result["steps"] == 1024              # the peer completes its first batch
     assert len(peer["evaluation_returns"]) == 100 and all(8 <= r <= 500 for r in peer["evaluation_returns"])
     monkeypatch.setattr(returns_module, "child", None)                    # it is not trained again
     assert returns_module.returns("ppo", "CartPole-v1", **words) == code
@@ -499,14 +503,14 @@ def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, h
     ("her", "GoalReacher-v0", "stable-baselines3 has no her; leave out --against"),
     ("ppo", "NoisyTV-v0", "vector observations, and NoisyTV-v0 is not one; leave out --against"),
     ("ppo", "PongNoFrameskip-v4", "vector observations, and PongNoFrameskip-v4 is not one; leave out --against")])
-def test_a_peer_that_cannot_train_is_refused_before_any_run(algo, env, message, tmp_path):
+def test_peer_that_cannot_train_is_refused_before_any_run(algo, env, message, tmp_path):
     with pytest.raises(UserError, match=message):
         returns_module.returns(algo, env, seeds=[1], against="sb3", log_dir=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-# Catches: a training run that goes on after `kill` has ended the benchmark.
-def test_sigterm_ends_the_children_too(tmp_path):
+# Catches: a training run that continues after `kill` has ended the benchmark.
+def test_sigterm_also_ends_the_child_processes(tmp_path):
     (tmp_path / "a.py").write_text("""
 import os, signal, subprocess, sys, threading
 from spinup import signals

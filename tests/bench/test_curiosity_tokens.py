@@ -1,4 +1,4 @@
-"""The benchmark of curiosity on tokens: when a lock is open, and which lines are missed."""
+"""The benchmark of curiosity on tokens: when a lock is open, and which goals are missed."""
 import pytest
 
 from spinup.bench.papers import curiosity_tokens as bench
@@ -6,25 +6,27 @@ from spinup.bench.papers import curiosity_tokens as bench
 
 @pytest.fixture
 def a_run(finished):
-    """Writes the folder of a finished run whose rows have these rewards and held-out accuracies."""
+    """Write the folder of a finished run whose rows have these rewards and held-out accuracies."""
     def write(folder, rewards):
         return finished(folder, steps=[4 * i for i in range(1, len(rewards) + 1)], reward=rewards,
                         length=[1.0] * len(rewards), held_out_accuracy=rewards, return_mean_100=rewards)
     return write
 
 
-# Catches: updates for responses; a row that is counted from its beginning; the last row with a reward.
+# Catches: updates in place of responses; the responses up to the beginning of a row in place of its end; the last row
+# with a reward.
 @pytest.mark.parametrize(("rewards", "first"), [
     ([0, 0, 0.01, 0], 3 * 4 * 128), ([0.5, 1], 4 * 128), ([0, 0], float("inf"))])
-def test_a_lock_is_open_from_the_first_reward(rewards, first, tmp_path, a_run):
+def test_lock_is_open_from_the_first_reward(rewards, first, tmp_path, a_run):
     assert bench.opened(a_run(tmp_path / "a", rewards)) == first
 
 
-# Catches: a goal of all seeds; a lock that GRPO opens, or answers bought with accuracy, and nothing is missed.
+# Catches: a goal that all seeds must reach; met goals although GRPO opens a lock, or although the accuracy falls.
 @pytest.mark.parametrize(("shut", "lucky", "accuracy", "different", "met"), [
     (0, 0, 0.5, 6.0, True), (1, 0, 0.5, 6.0, True), (2, 0, 0.5, 6.0, False), (0, 1, 0.5, 6.0, False),
     (0, 0, 0.4, 6.0, False), (0, 0, 0.5, 5.9, False)])
-def test_four_of_five_locks_and_twice_the_answers(shut, lucky, accuracy, different, met, tmp_path, monkeypatch, a_run):
+def test_goals_are_four_of_five_locks_and_twice_the_answers(shut, lucky, accuracy, different, met, tmp_path,
+                                                            monkeypatch, a_run):
     def lock(kind, seed, log_dir):
         right = seed > shut if kind == "curiosity" else kind == "grpo" and seed <= lucky
         return a_run(log_dir / f"{kind}_{seed}", [0, 0, 0.1 if right else 0, 0])

@@ -1,4 +1,4 @@
-"""The experiment of the decision transformer: what its table promises, and how it measures paths."""
+"""The experiment of the decision transformer: the goals of its table, and the lengths of its paths."""
 import json
 from types import SimpleNamespace
 
@@ -18,8 +18,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-# Catches: the mean of the seeds in place of the lowest; the best of the two environments; behaviour cloning that
-# may be better; minutes of one run alone.
+# Catches: the mean over seeds in place of the lowest seed; the better one of the two environments; a met goal although
+# behaviour cloning is better; the minutes of a single run.
 @pytest.mark.parametrize(("longer", "correlation", "best", "runs", "missed"), [
     (0, 0.9, 480.0, 4, set()),
     (1, 0.9, 480.0, 4, {"random graph: shortest paths found, of 19; lowest seed"}),
@@ -48,9 +48,9 @@ def test_every_seed_must_meet_every_goal(longer, correlation, best, runs, missed
     assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Catches: a walk that is measured from another node, or beyond its end; a second episode that counts.
+# Catches: a path that is measured from another node, or beyond its end; a second episode that is counted.
 @pytest.mark.parametrize("right", [True, False])
-def test_lengths_are_those_of_the_first_walk_from_each_node(right):
+def test_lengths_are_those_of_the_first_path_from_each_node(right):
     graph, requests = RandomGraph(1, 0), []
 
     def act(obs):

@@ -1,4 +1,4 @@
-"""The experiment of Rainbow's parts: what it compares, what its table promises, and its exact references."""
+"""The experiment of Rainbow's parts: its comparisons, the goals of its table, and its exact references."""
 import csv
 import json
 from itertools import product
@@ -12,7 +12,8 @@ from spinup.bench.papers.paper import show
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Numbers in place of measured ones, and the runs that were asked for; each part is better than without it."""
+    """Fixed numbers in place of measurements, with which each part beats its baseline; and the runs that were started.
+    """
     asked, best = [], {"noisy_dqn": [0.0, 12.0, 12.0, 12.0], "vanilla_dqn": [0.0, 0.0, 0.0, 1.0]}
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
@@ -39,10 +40,10 @@ def measured(tmp_path, monkeypatch):
     return best, asked
 
 
-# Catches: a goal that is met when the part is worse than its baseline; a missed line with exit code 0.
+# Catches: a met goal although the part is worse than its baseline; a missed goal with exit code 0.
 @pytest.mark.long("noisy1-False")
 @pytest.mark.parametrize("noisy, met", [([0.0, 12.0, 12.0, 12.0], True), ([0.0, 0.0, 0.0, 1.0], False)])
-def test_each_part_must_be_better_than_without_it(noisy, met, measured, tmp_path):
+def test_each_part_must_be_better_than_its_baseline(noisy, met, measured, tmp_path):
     measured[0]["noisy_dqn"] = noisy
     paper, folders = dqn_parts.measure((1, 2), 1, tmp_path / "runs")
     assert show("dqn-parts", paper, folders, tmp_path / "d.png", tmp_path / "d.json") == (0 if met else 1)
@@ -52,8 +53,8 @@ def test_each_part_must_be_better_than_without_it(noisy, met, measured, tmp_path
     assert {flags for *_, flags in measured[1]} == {dqn_parts.FLAGS} and len(measured[1]) == 4
 
 
-# Catches: steps that are dropped or repeated; a success that is not rewarded, or an end that is not one.
-def test_the_cliffwalk_has_every_sequence_once():
+# Catches: steps that are dropped or repeated; a success without a reward; an episode end that is missing.
+def test_cliffwalk_has_every_action_sequence_once():
     replay, n = dqn_parts.cliffwalk(4), 4
     batch = replay.sample(np.arange(len(replay)))
     got = sorted(zip(*(x.flatten().tolist() for x in (batch.obs, batch.act, batch.rew, batch.terminated)), strict=True))
@@ -67,8 +68,8 @@ def test_the_cliffwalk_has_every_sequence_once():
     assert got == sorted(expected) and len(got) == 2 ** (n + 1) - 2 and batch.rew.sum() == 1
 
 
-# Catches: probabilities of another chain; a distribution that is narrower than the true one.
-def test_c51_learns_the_exact_returns_of_the_stochastic_chain():
+# Catches: the probabilities of another chain; a distribution that is narrower than the true one.
+def test_c51_learns_the_return_distribution_of_the_stochastic_chain():
     support, p = dqn_parts.learn_distribution(0, updates=1000)
     returns, exact = dqn_parts.exact_returns(dqn_parts.CHAIN, dqn_parts.GAMMA)
     moments = [(np.dot(x, w), np.dot(np.square(x), w) - np.dot(x, w) ** 2) for x, w in ((support, p), (returns, exact))]

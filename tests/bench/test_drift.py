@@ -1,4 +1,4 @@
-"""The experiment of DRIFT: which runs it starts, how it counts tokens, and what its table promises."""
+"""The experiment of DRIFT: its runs, the number of their tokens, and the goals of its table."""
 import csv
 import json
 
@@ -14,7 +14,7 @@ ENDS = {"drift": 0.9, "plain": 0.75, "discount": 0.9, "turns": 0.8, "best": 0.7,
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Runs that end with these accuracies, by label, in place of real ones; and the commands that were asked for."""
+    """Replacements for real runs, with these final accuracies by label; and the commands that were started."""
     ends, asked = dict(ENDS), []
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
@@ -38,11 +38,11 @@ def trained(tmp_path, monkeypatch):
     return ends, asked
 
 
-# Catches: a gain over another method; a share of another one; a limit that is not reached and counts as met; a
-# missed line with exit code 0.
+# Catches: a gain over a wrong method, or a share of one; a limit that is missed and counts as met; a missed goal with
+# exit code 0.
 @pytest.mark.parametrize("changed, met", [({}, True), ({"plain": 0.81}, False), ({"discount": 0.99}, True),
                                           ({"reinforce": 1.01}, False), ({"best": 0.99}, True)])
-def test_the_goals_are_those_of_drift(changed, met, trained, tmp_path, monkeypatch):
+def test_goals_compare_drift_with_imitation_and_reinforce(changed, met, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.001)
     trained[0].update(changed)
     paper, folders = drift.measure((1, 2), 1, tmp_path / "runs")
@@ -52,9 +52,10 @@ def test_the_goals_are_those_of_drift(changed, met, trained, tmp_path, monkeypat
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
-# 256 responses per update: 10 updates of 20 tokens, then 20 of 10. Catches: updates of a row that are counted
-# from the beginning; responses per prompt left out; tokens of the training in place of those that were sampled.
-def test_tokens_are_those_of_the_games_to_learn_from(trained, tmp_path, monkeypatch):
+# There are 256 responses per update. 10 updates have 20 tokens per response, the next 20 updates have 10. Catches:
+# updates of a row that are counted from the beginning of the run; a count without the responses per prompt; the tokens
+# of training in place of the sampled tokens.
+def test_tokens_are_those_of_the_sampled_games(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.02)
     paper, folders = drift.measure((1,), 1, tmp_path / "runs")
     assert paper.raw["tokens"]["drift"] == [30_000.0]
@@ -66,20 +67,20 @@ def test_tokens_are_those_of_the_games_to_learn_from(trained, tmp_path, monkeypa
     assert not lines["testbed: nats from the closed form to weighted imitation"].met
 
 
-# Catches: the first row above a success in place of the line between the rows.
-def test_tokens_until_a_success():
+# Catches: the first row above a success rate in place of the interpolation between the rows.
+def test_tokens_until_a_success_rate_are_interpolated():
     curve = {"tokens": [10.0, 20.0, 30.0], "held_out_accuracy": [0.5, 0.7, 0.9]}
     assert [drift.until(curve, x) for x in (0.4, 0.6, 0.9, 0.95)] == pytest.approx([10, 15, 30, 30])
 
 
-# Catches: other data for one of the methods; other seeds.
-def test_fixed_methods_learn_from_the_same_responses(trained, tmp_path, monkeypatch):
+# Catches: other data for one of the methods; wrong seeds.
+def test_methods_with_fixed_data_learn_from_the_same_responses(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.001)
     drift.measure((3,), 1, tmp_path / "runs")
     assert {label for *_, label, flags in trained[1] if flags[:8] == drift.DATA} == set(drift.FIXED)
     assert {seed for _, _, seed, _, _ in trained[1]} == {3} and len(drift.FIXED) == 4
 
 
-# Catches: weights that are not in the loss; beta on the wrong side.
-def test_weighted_imitation_has_the_closed_form():
+# Catches: weights that are missing in the loss; a reward that is multiplied by beta in place of divided.
+def test_weighted_imitation_reaches_the_closed_form():
     assert drift.distance_from_closed_form() < 1e-3

@@ -1,4 +1,4 @@
-"""The experiments of GRPO's losses and of Magistral: which runs they start, and what counts as met."""
+"""The experiments of GRPO's losses and of Magistral: their runs, and the goals of their tables."""
 import json
 
 import pytest
@@ -14,8 +14,8 @@ CURVE = {"steps": [1, 2], "held_out_greedy": [0.2, 0.9], "held_out_reward": [0.2
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch, finished):
-    """Stands in for the runs of both experiments: accuracies by (task, method) and entropies by kind; and the words of
-    each run that was started."""
+    """Replacements for the runs of both experiments: accuracies by (task, method), entropies by kind, and the arguments
+    of each run that was started."""
     ends, entropies, asked = {}, {}, []
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
@@ -37,9 +37,9 @@ def trained(tmp_path, monkeypatch, finished):
     return ends, entropies, asked
 
 
-# Catches: a goal for GRPO alone; a comparison with another task; one that takes seeds as methods.
+# Catches: a goal for GRPO alone; a comparison with another task, or between seeds in place of methods.
 @pytest.mark.parametrize("countdown, met", [(0.46, True), (0.44, False)])
-def test_each_loss_must_be_as_good_as_grpos(countdown, met, trained, tmp_path, capsys):
+def test_each_loss_must_be_as_good_as_that_of_grpo(countdown, met, trained, tmp_path, capsys):
     trained[0].update({("countdown", m): 0.475 for m in losses.ALL} | {("countdown", "gspo"): countdown})
     paper, folders = losses.measure((1, 2), 1, tmp_path / "runs")
     assert show("losses", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)
@@ -50,10 +50,10 @@ def test_each_loss_must_be_as_good_as_grpos(countdown, met, trained, tmp_path, c
     assert len(folders) == 20 and (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Catches: one gradient step per batch, at which all losses are the same; other numbers of updates for one method;
-# a second seed of the large model; a goal of GRPO's accuracy itself.
+# Catches: one gradient step per batch, with which all losses are the same; another number of updates for one method; a
+# second seed of the large model; the accuracy of GRPO itself as the goal.
 @pytest.mark.parametrize("sapo, met", [(0.61, True), (0.59, False)])
-def test_the_large_model_is_trained_equally_long_with_every_method(sapo, met, trained, tmp_path):
+def test_large_model_has_as_many_updates_with_every_method(sapo, met, trained, tmp_path):
     trained[0].update({"smollm2": 1, ("sentence", "grpo"): 0.7, ("sentence", "sapo"): sapo})
     paper, folders = losses.measure((3, 4), 1, tmp_path / "runs")
     assert show("losses", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)
@@ -66,8 +66,8 @@ def test_the_large_model_is_trained_equally_long_with_every_method(sapo, met, tr
     assert small == {(*losses.SMALL, "--minibatches", "4")}
 
 
-# Catches: an error of a run that is taken for a missing model.
-def test_other_errors_of_the_large_model_are_told(trained, tmp_path, monkeypatch):
+# Catches: an error of a run that counts as a missing model.
+def test_other_errors_of_the_large_model_are_reported(trained, tmp_path, monkeypatch):
     def fails(*args, label=""):
         raise UserError("`spinup llm grpo` failed: spinup: there is not enough memory")
     monkeypatch.setattr(losses, "run", fails)
@@ -75,9 +75,9 @@ def test_other_errors_of_the_large_model_are_told(trained, tmp_path, monkeypatch
         losses.real(1, tmp_path)
 
 
-# Catches: the entropy of the first rows in it; the quotient upside down; an ablation of two settings.
+# Catches: an entropy that includes the first rows; an inverted ratio; an ablation of two settings.
 @pytest.mark.parametrize("entropy, met", [(0.16, True), (0.14, False)])
-def test_clip_higher_must_keep_the_entropy(entropy, met, trained, tmp_path):
+def test_wider_clip_range_must_keep_the_entropy(entropy, met, trained, tmp_path):
     trained[1].update(magistral=entropy, clip=0.1)
     paper, folders = magistral.measure((1, 2), 1, tmp_path / "runs")
     assert show("magistral", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)

@@ -1,4 +1,4 @@
-"""The experiment of offline learning: which runs it starts, and what its table promises."""
+"""The experiment of offline learning: its runs, and the goals of its table."""
 import csv
 import json
 import os
@@ -14,7 +14,8 @@ from spinup.data.dataset import Dataset
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Runs that end with these returns, by dataset and algorithm, in place of real ones; and what was asked for."""
+    """Replacements for real runs, with these final returns by dataset and algorithm; and the commands that were
+    started."""
     ends, asked = {offline.NOISY: {"bc": -800.0, "td3_offline": -150.0, "td3_bc": -500.0, "iql": -400.0},
                    offline.NARROW: {"bc": -800.0, "td3_offline": -1500.0, "td3_bc": -550.0, "iql": -500.0},
                    offline.DISCRETE: {"bc": 150.0, "cql": 200.0}}, []
@@ -43,13 +44,14 @@ def trained(tmp_path, monkeypatch):
     return ends, asked
 
 
-# Catches: a goal against the dataset or against cloning alone; TD3 that may succeed; a miss with exit code 0.
+# Catches: a comparison with the dataset alone, or with behaviour cloning alone; a met goal although TD3 succeeds; a
+# missed goal with exit code 0.
 @pytest.mark.parametrize("name, kind, value, met", [
     (offline.NOISY, "td3_bc", -500.0, True), (offline.NOISY, "td3_bc", -700.0, False),
     (offline.NOISY, "iql", -601.0, False), (offline.NARROW, "td3_bc", -900.0, False),
     (offline.NARROW, "td3_offline", -599.0, False), (offline.DISCRETE, "cql", 149.0, False),
     (offline.NOISY, "bc", -300.0, False)])
-def test_each_method_must_be_above_the_dataset_and_cloning(name, kind, value, met, trained, tmp_path):
+def test_each_method_must_beat_the_dataset_and_behaviour_cloning(name, kind, value, met, trained, tmp_path):
     trained[0][name][kind] = value
     paper, folders = offline.measure((1, 2), 1, tmp_path / "runs")
     assert show("offline", paper, folders, tmp_path / "o.png", tmp_path / "o.json") == (0 if met else 1)
@@ -68,8 +70,8 @@ def test_all_methods_of_a_seed_learn_from_one_dataset(trained, tmp_path):
     assert len(learned) == 10 and {flags[flags.index("--data") + 1] for *_, flags in learned} == files
 
 
-# Catches: a dataset of policies that have been trained again since.
-def test_new_policies_get_a_new_dataset(tmp_path, monkeypatch):
+# Catches: the old dataset although its policies have been trained again.
+def test_dataset_is_recorded_again_for_new_policies(tmp_path, monkeypatch):
     def recorded(*words):
         Path(words[-1]).write_text("data")
         times.append(words)

@@ -1,4 +1,4 @@
-"""Papers' own experiments: what counts as solved, what the table promises, and a picture of it."""
+"""Experiments of papers: what counts as solved, the goals of their tables, and their pictures."""
 import csv
 import importlib
 import json
@@ -17,7 +17,7 @@ from spinup.errors import UserError
 
 
 def a_run(folder, **columns):
-    """A folder as a finished run leaves it, with these columns of progress.csv."""
+    """The folder of a finished run with these columns of progress.csv."""
     folder.mkdir(parents=True)
     rows = zip(*columns.values(), strict=True)
     with open(folder / "progress.csv", "w", newline="") as file:
@@ -38,11 +38,11 @@ def chain_run(folder, n, perfect_from, *, episodes=250, hits=0):
 
 
 @pytest.mark.parametrize("perfect_from, since", [(80, 80), (150, 150), (151, float("inf")), (300, float("inf"))])
-def test_solved_is_perfect_to_the_end_and_for_a_hundred_episodes(perfect_from, since, tmp_path):
+def test_chain_is_solved_if_perfect_to_the_end_for_a_hundred_episodes(perfect_from, since, tmp_path):
     assert chain.solved(chain_run(tmp_path / "a", 40, perfect_from, hits=3), 40) == (since, 3)
 
 
-def test_perfect_once_is_not_solved(tmp_path):
+def test_chain_with_a_late_failure_is_not_solved(tmp_path):
     folder = chain_run(tmp_path / "a", 40, 1)
     text = (folder / "progress.csv").read_text().splitlines()
     text[200] = text[200].replace("12.0", "11.0")                         # once, 50 episodes before the end
@@ -52,8 +52,7 @@ def test_perfect_once_is_not_solved(tmp_path):
 
 @pytest.mark.parametrize("late, hits, parked, met", [
     (1, 0, -0.1, True), (2, 0, -0.1, False), (0, 1, -0.1, False), (0, 0, 3.0, False)])
-def test_the_chain_is_met_by_nine_of_ten_and_missed_by_one_lucky_action(late, hits, parked, met, tmp_path, monkeypatch,
-                                                                        capsys):
+def test_chain_goals_are_nine_of_ten_seeds_and_no_action_hit(late, hits, parked, met, tmp_path, monkeypatch, capsys):
     def made(n, kind, seed, log_dir):
         folder = log_dir / f"{n}_{kind}_{seed}"
         if kind == "parameters":
@@ -76,7 +75,7 @@ def test_the_chain_is_met_by_nine_of_ten_and_missed_by_one_lucky_action(late, hi
 
 
 @pytest.mark.parametrize("bored, met", [(0.4, True), (0.46, False)])
-def test_watchers_must_watch_twice_as_long(bored, met, tmp_path, monkeypatch):
+def test_pixel_agents_must_watch_the_tv_twice_as_long(bored, met, tmp_path, monkeypatch):
     def made(algorithm, env, seed, log_dir, *flags, label):
         watching = [0.5] * 5 + [{"pixels": 0.9, "rnd": bored, "inverse": 0.1}.get(label, 0.5)] * 5
         return a_run(log_dir / f"{label}{seed}", steps=range(10), watching=watching, cells=[20.0] * 10)
@@ -87,8 +86,9 @@ def test_watchers_must_watch_twice_as_long(bored, met, tmp_path, monkeypatch):
     assert paper.lines[0].ours == 0.5 and len(folders) == 8
 
 
-def test_who_forgets_at_every_pull_gets_what_chance_gives(tmp_path):
-    """Who stays with the arm that has earned and else takes the next one, and at the first pull knows of none."""
+def test_policy_without_memory_gets_the_return_of_chance(tmp_path):
+    """The policy repeats an arm that had a reward, and otherwise takes the next one. The first observation has no last
+    arm."""
     class WinStay:
         env_settings = {"episodes": 10}
 
@@ -101,9 +101,10 @@ def test_who_forgets_at_every_pull_gets_what_chance_gives(tmp_path):
     assert once[:5] == kept[:5] and once[5] == pytest.approx(0.5, abs=0.03) and once[9] > 0.55
 
 
-# Catches: a goal that is the mean of one seed or of the strategies; a bandit with arms and pulls exchanged.
+# Catches: the return of one seed, or of the strategies, in place of the mean over seeds; exchanged numbers of arms and
+# pulls.
 @pytest.mark.parametrize("found, met", [((6.50, 6.66), True), ((6.50, 6.62), False)])
-def test_more_bandits_are_met_within_two_percent_of_the_paper(found, met, tmp_path, monkeypatch):
+def test_more_bandits_goal_is_98_percent_of_the_paper(found, met, tmp_path, monkeypatch):
     def made(algorithm, env, seed, log_dir, *flags):
         return a_run(log_dir / f"{env}_s{seed}", steps=[1])
     monkeypatch.setattr(more_bandits, "run", made)
@@ -112,19 +113,19 @@ def test_more_bandits_are_met_within_two_percent_of_the_paper(found, met, tmp_pa
     shown, folders = more_bandits.measure((1, 2), 1, tmp_path)
     lines = {line.what.removeprefix("Bandits-10x10-v0: "): line for line in shown.lines}
     assert lines["RL², mean of the seeds"].met is met and len(folders) == 2
-    # The paper's figures have one digit; these strategies have no settings.
+    # The numbers of the paper have one decimal; these strategies have no settings.
     assert all(abs(lines[name].ours - float(lines[name].paper)) < 0.1 for name in ("random", "greedy"))
 
 
 @pytest.mark.long
-def test_random_play_opens_no_door_and_sees_few_rooms():
+def test_random_actions_open_no_door_and_see_few_rooms():
     success, cells = doorkey.at_random(doorkey.DOOR)
     assert success < 0.05 and 5 < cells < 40
     assert 3 < doorkey.at_random(doorkey.ROOMS)[1] < 9                    # of the first room
 
 
-# Catches: a module without a docstring; two experiments with one title, between which --help gives no choice.
-def test_every_paper_can_be_measured_and_has_a_title_of_its_own():
+# Catches: a module without a docstring; two experiments with the same title, so that --help does not distinguish them.
+def test_every_paper_has_a_measure_function_and_a_unique_title():
     titles = [paper.title_of(name) for name in find_papers()]
     assert all(titles) and len({*titles}) == len(titles)
     for name in find_papers():
@@ -132,7 +133,7 @@ def test_every_paper_can_be_measured_and_has_a_title_of_its_own():
         assert module.SEEDS and callable(module.measure)
 
 
-def test_a_finished_run_is_not_repeated_a_stopped_one_resumes_and_another_one_is_refused(tmp_path, monkeypatch, here):
+def test_finished_run_is_kept_stopped_run_resumes_and_other_is_refused(tmp_path, monkeypatch, here):
     monkeypatch.setattr(paper, "spinup", here)
     arguments = ("es", "CartPole-v1", 1, tmp_path, "--total-steps", "2000", "--pairs", "4")
     folder = run(*arguments, label="short")
@@ -147,19 +148,19 @@ def test_a_finished_run_is_not_repeated_a_stopped_one_resumes_and_another_one_is
         run("es", "CartPole-v1", 1, tmp_path, "--total-steps", "3000", "--pairs", "4", label="short")
 
 
-# Catches: a command whose failure is not noticed, or whose words are lost.
-def test_a_command_runs_in_a_process_of_its_own_and_its_last_words_are_passed_on():
+# Catches: a command whose failure is not noticed, or whose error message is lost.
+def test_command_runs_in_its_own_process_and_its_error_is_passed_on():
     assert "spinup ALGORITHM" in spinup_command("--help")
     with pytest.raises(UserError, match="`spinup algo` failed: .*Did you mean 'algos'"):
         spinup_command("algo")
 
 
-def test_the_order_of_jobs_is_that_of_what_comes_back():
+def test_results_have_the_order_of_the_jobs():
     assert in_turn(lambda x: -x, range(5), 3) == [0, -1, -2, -3, -4]
 
 
-# Catches: a seed that starts after one has failed; the words of another error than the first.
-def test_after_an_error_no_further_run_starts():
+# Catches: a job that starts after another one has failed; the message of an error that is not the first.
+def test_no_further_run_starts_after_an_error():
     begun = []
 
     def fails(x):
@@ -173,7 +174,7 @@ def test_after_an_error_no_further_run_starts():
 
 
 @pytest.mark.parametrize("picture", ["nowhere/a.png", "a.svg", "folder.png", "same.png", f"{'a' * 250}.png"])
-def test_a_picture_that_could_not_be_written_is_refused_before_the_runs(picture, tmp_path, monkeypatch):
+def test_picture_that_cannot_be_written_is_refused_before_the_runs(picture, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(UserError, match="--picture .* cannot be written; give "):
@@ -181,15 +182,15 @@ def test_a_picture_that_could_not_be_written_is_refused_before_the_runs(picture,
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
 
 
-def test_a_number_without_a_goal_is_never_missed(tmp_path, capsys):
+def test_number_without_a_goal_is_never_missed(tmp_path, capsys):
     folder = a_run(tmp_path / "a", steps=[1])
     paper = Paper("T", [Line("known", "5", 4.5), Line("promised", "", 7, ">= 6", True)], lambda figure: None)
     assert show("t", paper, [folder], tmp_path / "t.png", None) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["lines"][1]["met"]
 
 
-# Catches: a file that does not say which command and which seeds made it.
-def test_the_file_of_an_experiment_names_its_command(tmp_path, monkeypatch):
+# Catches: a result file without the command and the seeds that made it.
+def test_result_file_of_an_experiment_contains_its_command(tmp_path, monkeypatch):
     found = Paper("T", [Line("known", "5", 4.5)], lambda figure: None, {"mine": 1})
     monkeypatch.setattr(chain, "measure", lambda seeds, workers, log_dir: (found, [a_run(tmp_path / "a", steps=[1])]))
     out = tmp_path / "t.json"
@@ -198,10 +199,10 @@ def test_the_file_of_an_experiment_names_its_command(tmp_path, monkeypatch):
     assert result["command"] == "spinup bench paper chain --seeds 3 4" and result["mine"] == 1
 
 
-# Catches: the seats or the sides exchanged, a version or its steps left out, a score that depends on who is named
-# first.
+# Catches: exchanged seats or sides; a missing version, or missing steps of a version; a score that depends on the order
+# of the players.
 @pytest.mark.long
-def test_players_are_counted_by_seat_and_by_version(tmp_path):
+def test_results_of_players_are_counted_by_seat_and_by_version(tmp_path):
     quick = {"num_envs": 32, "hidden": (32,), "log_dir": tmp_path.as_posix(), "quiet": True, "tensorboard": False}
     one = spinup.self_play("TicTacToe-v0", total_steps=20 * 1024, versions=12, lr=3e-3, **quick)
     found = self_play.against_scripted("tictactoe", one.directory)
@@ -216,13 +217,13 @@ def test_players_are_counted_by_seat_and_by_version(tmp_path):
     assert ours > 0.55 and ours + theirs == pytest.approx(1, abs=0.08)
 
 
-# Catches: a seat left out, a reply that is not tried, a win that is counted as the other's.
+# Catches: a missing seat; a reply that is not tried; a win that counts for the other player.
 @pytest.mark.long
-def test_all_lines_of_play_are_followed():
+def test_all_lines_of_play_are_counted():
     lines = [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {0, 3, 6}, {1, 4, 7}, {2, 5, 8}, {0, 4, 8}, {2, 4, 6}]
 
     def lost(mine, theirs, my_turn):
-        """Ways in which who always takes the first open square loses."""
+        """The number of games that a player loses if it always takes the first free square, over all replies."""
         left = sorted(set(range(9)) - mine - theirs)
         if not left or any(line <= mine or line <= theirs for line in lines):
             return int(any(line <= theirs for line in lines))
@@ -235,11 +236,11 @@ def test_all_lines_of_play_are_followed():
     assert self_play.lines_that_beat(scripted("tictactoe")["minimax"]) == 0
 
 
-# Catches: a goal that a return above the published curve meets; the interval of the published seeds for ours; one
-# algorithm's settings for both; a preset's settings.
+# Catches: a met goal although our return is above the published curve; the interval of the published seeds in place of
+# ours; the settings of one algorithm for both; the settings of a preset.
 @pytest.mark.parametrize("returns, met", [((340, 391, 450), True), ((480, 490, 500), False), ((390,), True),
                                           ((480,), False)])
-def test_the_published_return_must_lie_in_our_interval(returns, met, tmp_path, monkeypatch):
+def test_published_return_must_lie_in_our_interval(returns, met, tmp_path, monkeypatch):
     asked = []
 
     def made(algorithm, env, seed, log_dir, *flags):
@@ -262,8 +263,9 @@ def test_the_published_return_must_lie_in_our_interval(returns, met, tmp_path, m
     assert all("none" in flags for _, flags in asked) and len(asked) == 4 * len(returns)
 
 
-# Catches: a mean over the whole window at the ends of a run; rows without an episode that spoil the others.
-def test_curves_are_averaged_over_the_updates_that_exist(tmp_path):
+# Catches: a mean that divides by the whole window at the ends of a run; rows without an episode that make other rows
+# NaN.
+def test_curves_are_averaged_over_existing_updates(tmp_path):
     folder = a_run(tmp_path / "a", steps=range(4000, 80_001, 4000), return_mean=[float("nan"), *range(2, 21)])
     steps, returns = spinning_up.smoothed(folder)
     assert steps[0] == 8000 and steps[-1] == 80_000

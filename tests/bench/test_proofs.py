@@ -1,4 +1,4 @@
-"""The experiment of proofs: what it compares, and at how many tokens."""
+"""The experiment of proofs: the goals of its table, comparisons at equal tokens, and its searches."""
 import json
 
 import pytest
@@ -9,7 +9,7 @@ from spinup.bench.papers.paper import show
 
 @pytest.fixture
 def searched(tmp_path, monkeypatch):
-    """Shares that the searches of initial and trained policies find, in place of real ones; and what was asked for."""
+    """Fixed results of the searches with initial and trained policies, and the commands that were started."""
     shares, asked = {"start": 0.2, "end": 0.4, "repair": 0.1, "attempts": 0.05, "lemmas": 0.3, "best": 0.06,
                      "long": 0.0}, []
 
@@ -37,13 +37,13 @@ def searched(tmp_path, monkeypatch):
     return shares, asked
 
 
-# Catches: a line that is met although its comparison is lost; equal attempts in place of equal tokens; a goal for
+# Catches: a met goal although its comparison is lost; equal attempts in place of equal tokens; a goal for repairs with
 # the initial policy.
 @pytest.mark.parametrize("change, met", [({}, [True] * 5), ({"end": 0.29}, [False, True, True, True, True]),
                                          ({"repair": 0.05}, [True, False, False, True, True]),
                                          ({"best": 0.1}, [True, True, False, True, True]),
                                          ({"lemmas": 0.0}, [True, True, True, False, False])])
-def test_goals(change, met, searched, tmp_path):
+def test_goal_is_met_only_if_its_comparison_is_won(change, met, searched, tmp_path):
     searched[0].update(change)
     paper, folders = proofs.measure((1, 2), 1, tmp_path / "runs")
     assert [line.met for line in paper.lines if line.goal] == met and len(folders) == 4
@@ -52,7 +52,7 @@ def test_goals(change, met, searched, tmp_path):
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_equal_tokens():
+def test_solved_share_at_equal_tokens_is_interpolated():
     best = [{"tokens": 10.0, "solved": 0.1}, {"tokens": 20.0, "solved": 0.2}, {"tokens": 40.0, "solved": 0.4}]
     curves = {"lemmas": [{"tokens": 30.0, "solved": 1.0}], "long": best}
     assert proofs.at_equal_tokens(curves) == pytest.approx(0.3)

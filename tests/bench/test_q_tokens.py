@@ -1,4 +1,4 @@
-"""The experiment of Q-learning on tokens: which runs it starts, and what its table promises."""
+"""The experiment of Q-learning on tokens: its runs, and the goals of its table."""
 import csv
 import json
 
@@ -10,7 +10,7 @@ from spinup.bench.papers.paper import show
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Runs that end with these accuracies, by label, in place of real ones; and the commands that were asked for."""
+    """Replacements for real runs, with these final accuracies by label; and the commands that were started."""
     ends, asked = {"ilql": 0.8, "rejection": 0.9, "greedy": 0.3, "start": 0.35}, []
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
@@ -34,10 +34,10 @@ def trained(tmp_path, monkeypatch):
     return ends, asked
 
 
-# Catches: the mean of the seeds in place of the lowest; a goal for rejection sampling; a missed line with exit
-# code 0.
+# Catches: the mean over seeds in place of the lowest seed; a goal for rejection sampling; a missed goal with exit code
+# 0.
 @pytest.mark.parametrize("reached, met", [(0.71, True), (0.69, False)])
-def test_the_goal_is_that_of_ilql_alone(reached, met, trained, tmp_path):
+def test_only_ilql_has_an_accuracy_goal(reached, met, trained, tmp_path):
     trained[0]["ilql"] = reached
     paper, folders = q_tokens.measure((1, 2), 1, tmp_path / "runs")
     assert show("q-tokens", paper, folders, tmp_path / "q.png", tmp_path / "q.json") == (0 if met else 1)
@@ -46,7 +46,7 @@ def test_the_goal_is_that_of_ilql_alone(reached, met, trained, tmp_path):
     assert (tmp_path / "q.png").read_bytes().startswith(b"\x89PNG") and len(folders) == 8
 
 
-# Catches: another number of responses or of samples per prompt for one of the methods; other seeds.
+# Catches: another number of responses, or of samples per prompt, for one of the methods; wrong seeds.
 def test_all_methods_learn_from_the_same_responses(trained, tmp_path):
     q_tokens.measure((3,), 1, tmp_path / "runs")
     tokens = [job for job in trained[1] if job[1] == "reverse"]

@@ -1,4 +1,4 @@
-"""The experiment of the recipes: what counts as met, from reports as finished recipes write them."""
+"""The experiment of the recipes: the goals of its table, with reports like those of finished recipes."""
 import json
 
 import pytest
@@ -35,8 +35,8 @@ def reports(tmp_path, monkeypatch):
     return made, after
 
 
-# Catches: a loss with the wrong sign; a round that is compared with the base model; minutes as seconds; a goal
-# for the control experiment.
+# Catches: a loss of accuracy with the wrong sign; a round that is compared with the base model; seconds that count as
+# minutes; a goal for the control experiment.
 @pytest.mark.parametrize(("name", "stage", "change", "missed"), [
     ("qwq", "general", {}, ""), ("qwq", "general", {"counts": 0.44}, "points that stage 2 gains"),
     ("qwq", "general", {"steps": 0.92}, "points that stage 2 loses"), ("qwq", "general", {"steps": 0.99}, ""),
@@ -44,7 +44,7 @@ def reports(tmp_path, monkeypatch):
     ("llama3", "best_3_dpo", {"steps": 0.6}, "points gained in round 3"),
     ("llama3", "random_1_dpo", {"steps": 0.45}, "points gained in round 1"),
     ("llama3", "random_2_dpo", {"steps": 0.1}, "points gained in round 3"), ("r1", "", {}, "r1: minutes")])
-def test_what_is_met(name, stage, change, missed, reports, tmp_path):
+def test_each_change_misses_only_its_own_goal(name, stage, change, missed, reports, tmp_path):
     made, after = reports
     if stage:
         after[name, stage] |= change

@@ -1,4 +1,4 @@
-"""Reports: the aggregates against their definitions, and what a page says about runs whose results are known."""
+"""Reports: the aggregates against their definitions, and the content of a page for runs with known results."""
 import itertools
 import json
 import re
@@ -29,7 +29,7 @@ OURS = [RNG.normal(size=5), RNG.normal(size=5).round(1), RNG.normal(size=5)]
 THEIRS = [RNG.normal(0.5, size=5), RNG.normal(size=5).round(1), RNG.normal(-0.5, size=5)]
 
 
-# Catches: quarters cut per environment; ties that count as losses; a profile with >= in place of >.
+# Catches: quarters that are cut in each environment; ties that count as losses; a profile with >= in place of >.
 def test_aggregates_are_those_of_the_paper():
     assert iqm(OURS) == pytest.approx(trim_mean(np.concatenate(OURS), 0.25))
     expected = np.mean([mannwhitneyu(x, y, alternative="greater").statistic / 25
@@ -46,8 +46,8 @@ def quantiles(values):
     return np.percentile(values, [2.5, 97.5], method="inverted_cdf")
 
 
-# Catches: runs drawn across environments, the same draw for both algorithms, or as many draws as runs.
-def test_the_bootstrap_draws_within_each_environment_and_algorithm():
+# Catches: runs that are sampled across environments; the same sample for both algorithms; as many sampled runs as runs.
+def test_bootstrap_samples_within_each_environment_and_algorithm():
     ours = [np.array([0.0, 1.0, 5.0]), np.array([10.0, 14.0, 11.0])]
     theirs = [np.array([0.5, 12.0]), np.array([9.0])]
     means = [np.concatenate(drawn).mean() for drawn in itertools.product(
@@ -61,7 +61,7 @@ def test_the_bootstrap_draws_within_each_environment_and_algorithm():
         *(list(itertools.product(runs, repeat=max(1, len(runs) - 1))) for runs in [*ours, *theirs]))]
     assert bootstrap(improvement, ours, theirs, samples=20_000) == pytest.approx(quantiles(chances))
     low, high = bootstrap(lambda drawn: profile(drawn, np.array([0.5, 20.0])), ours)
-    assert between(mean, ours) is None and between(mean, OURS[:1]) is None # six runs, or five, say too little
+    assert between(mean, ours) is None and between(mean, OURS[:1]) is None # six runs, or five, are too few
     assert between(mean, OURS[:2]) == pytest.approx(bootstrap(mean, OURS[:2]))
     assert between(improvement, OURS, [THEIRS[0], THEIRS[1], THEIRS[2][:2]]) is None
     assert low.shape == high.shape == (2,) and high[1] == 0
@@ -69,7 +69,7 @@ def test_the_bootstrap_draws_within_each_environment_and_algorithm():
 
 @pytest.fixture
 def trained(tmp_path):
-    """Writes the folder of a run with a curve that ends at `result`; without one, it is unfinished."""
+    """Write the folder of a run with a curve that ends at `result`; without `result`, the run is unfinished."""
     def write(algo, env, seed, result=None, evaluated=None, **settings):
         config, _ = configure(find(algo), {"env": env, "seed": seed, **settings})
         name = "_".join([algo, env, *map(str, settings.values())])
@@ -91,13 +91,13 @@ def trained(tmp_path):
 
 
 def cells(markdown, first):
-    """The cells of the table rows that begin with a cell."""
+    """The cells of the table rows whose first cell is `first`."""
     return [[c.strip() for c in line.strip("|").split("|")] for line in markdown.splitlines()
             if line.startswith(f"| {first} |")]
 
 
 @pytest.mark.long
-def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
+def test_page_shows_the_results_of_the_runs(trained, tmp_path, capsys, cli):
     for seed in range(1, 11):
         trained("ppo", "CartPole-v1", seed, 400.0 + seed, 475.0)           # 475 is the normalised score 1
         trained("dqn", "CartPole-v1", seed, 100.0, 22.2)                   # and 22.2 is 0
@@ -124,10 +124,10 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-# Catches: runs of different lengths that are compared without a word; ten runs in all that count as enough, with
-# two in each environment.
+# Catches: runs of different lengths that are compared without a note; intervals for ten runs with only two in each
+# environment.
 @pytest.mark.long
-def test_unequal_steps_and_missing_intervals_are_told(trained, tmp_path):
+def test_unequal_steps_and_missing_intervals_are_reported(trained, tmp_path):
     for env in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "LunarLander-v3"):
         for seed in (1, 2):
             trained("ppo", env, seed, 100.0)
@@ -141,10 +141,9 @@ def test_unequal_steps_and_missing_intervals_are_told(trained, tmp_path):
     assert "Numbers of steps differ: in an environment, vpg trained" in (tmp_path / "page.md").read_text()
 
 
-# Catches: a result of 0 that becomes NaN; a seed that counts twice; a mean of some runs that is shown as that of
-# all.
+# Catches: a result of 0 that becomes NaN; a seed that counts twice; a mean over some runs without their number.
 @pytest.mark.long
-def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
+def test_result_of_0_counts_and_a_seed_counts_once(trained, tmp_path):
     first, *_ = [trained("ppo", "CartPole-v1", seed, result) for seed, result in ((1, 0.0), (2, 0.0), (3, 60.0))]
     (first / "evaluation.json").write_text(json.dumps({"mean": 500.0}))
     shutil.copytree(first, tmp_path / "again" / first.name)
@@ -156,9 +155,9 @@ def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
 
 
-# Catches: plain and compiled runs in one row; a row per seed of runs whose dataset's name has the seed; a run of
-# the user's that vanishes because another one started from it.
-def test_what_makes_a_row(trained, tmp_path):
+# Catches: compiled and other runs in one row; one row per seed if the name of the dataset contains the seed; a run that
+# is missing because another one started from it.
+def test_runs_with_equal_settings_share_a_row(trained, tmp_path):
     for seed in (1, 2):
         trained("ppo", "CartPole-v1", seed, 100.0)
         trained("ppo", "CartPole-v1", seed, 50.0, compile=True)
@@ -180,16 +179,16 @@ def test_what_makes_a_row(trained, tmp_path):
     assert len(grouped(read([again])[0])["CartPole-v1"]) == 1
 
 
-# Catches: a label as long as a path; two settings that a short label makes equal; a function shown as JSON.
-def test_values_in_labels_are_short_and_differ():
+# Catches: a label as long as a path; different settings with the same short label; a function as JSON.
+def test_values_in_labels_are_short_and_distinct():
     assert in_label([{"callable": "make_env"}, 0.5]) == ["make_env", "0.5"]
     assert in_label(["/home/ann/experiments/today/a.npz", "b.npz"]) == ["…e/ann/experiments/today/a.npz", "b.npz"]
     same = ["/home/ann/experiments/of/this/day/a.npz", "/home/bob/experiments/of/this/day/a.npz"]
     assert in_label(same) == same
 
 
-# Catches: the evaluation of a policy that has learned since.
-def test_an_evaluation_is_of_the_final_policy(trained, tmp_path):
+# Catches: an evaluation of an earlier policy of the run.
+def test_only_an_evaluation_of_the_final_policy_counts(trained, tmp_path):
     folder = trained("ppo", "CartPole-v1", 1, 100.0)
     write_evaluation(folder, json.dumps({"mean": 50.0}))
     assert read([tmp_path])[0][0].evaluated == 50.0
@@ -210,14 +209,14 @@ def test_an_evaluation_is_of_the_final_policy(trained, tmp_path):
      r"has \[\] for versions"),
     ("result.json", '{"status": "finished", "steps": 0, "seconds": 1, "steps_per_second": 1, "measure": "x", "x": 1}',
      "is not the result of a spinup run; delete it")])
-def test_a_damaged_file_is_named(file, content, message, trained, tmp_path):
+def test_error_names_a_damaged_file(file, content, message, trained, tmp_path):
     (trained("ppo", "CartPole-v1", 1, 100.0, 50.0) / file).write_text(content)
     with pytest.raises(UserError, match=message):
         report([tmp_path], tmp_path / "page.md")
     assert not (tmp_path / "page_pictures").exists()
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_anything_is(trained, tmp_path):
+def test_page_that_cannot_be_written_is_refused_before_any_file_is_made(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 100.0, 50.0)
     (tmp_path / "a.html").mkdir()
     (tmp_path / "b_pictures").touch()
@@ -231,20 +230,20 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is(trained, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b_pictures", "notes.md", "ppo_CartPole-v1"]
 
 
-# Catches: the SFT run before a run of a language model, shown as a method of its own.
-def test_the_start_of_a_run_is_no_run_of_its_own(trained, tmp_path):
+# Catches: the SFT run from which a run of a language model starts, as a separate method.
+def test_initial_sft_run_is_not_a_separate_method(trained, tmp_path):
     start, run = trained("ppo", "CartPole-v1", 1, 20.0, lr=1e-5), trained("ppo", "CartPole-v1", 1, 100.0, 100.0)
     about = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**about, "start": str(start)}))
-    assert len(read([tmp_path])[0]) == 2                                  # a run that another one starts from is one
+    assert len(read([tmp_path])[0]) == 2                                  # a run from which another one starts counts
     about = json.loads((start / "config.json").read_text())
     (start / "config.json").write_text(json.dumps({**about, "algorithm": "llm sft"}))
     found, failed, others = read([tmp_path])
     assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
 
 
-# Catches: diverged runs that are left out without a word, so that a result of the others looks like that of all.
-def test_runs_that_failed_are_named(trained, tmp_path):
+# Catches: diverged runs that are left out without a note, so that the result of the others looks like that of all.
+def test_failed_runs_are_reported(trained, tmp_path):
     for seed, result in ((1, 400.0), (2, 100.0), (3, 100.0)):
         folder = trained("ppo", "CartPole-v1", seed, result)
     result = json.loads((folder / "result.json").read_text())
@@ -258,9 +257,9 @@ def test_runs_that_failed_are_named(trained, tmp_path):
     assert "Unfinished or repeated" not in text and "No run is selected" not in text
 
 
-# Catches: a mean over all episodes so far, in which the first ones hide what was learned; a first value from
-# episodes that ended early, which may all be successes; a row without an episode.
-def test_the_speed_of_learning_is_that_of_recent_episodes(trained, tmp_path):
+# Catches: a mean over all episodes so far, which includes the first ones; a first value from episodes that ended early,
+# which may all be successes; a row without an episode.
+def test_speed_of_learning_is_measured_over_recent_episodes(trained, tmp_path):
     folder = trained("ppo", "CartPole-v1", 1, 100.0, num_envs=4)
     columns = {"steps": [1, 2, 3, 4, 5, 6], "episodes": [4, 10, 10, 0, 10, 15],
                "return_mean": [500.0, 0.0, 10.0, np.nan, 20.0, 40.0], "return_mean_100": [1.0, 1, 1, 1, 1, 1]}
@@ -270,7 +269,7 @@ def test_the_speed_of_learning_is_that_of_recent_episodes(trained, tmp_path):
     steps, values = run.learning()
     assert steps.tolist() == [3, 5, 6] and values.tolist() == [5.0, 15.0, 32.0]
     assert [steps_to(run.learning(), x) for x in (15, 400)] == [5, None]
-    (other,), *_ = read([trained("dqn", "CartPole-v1", 1, 100.0)])        # its rows do not count episodes
+    (other,), *_ = read([trained("dqn", "CartPole-v1", 1, 100.0)])        # its log has no episode counts
     assert [x.tolist() for x in learning(run, {"ppo": [run]})] == [x.tolist() for x in run.learning()]
     assert learning(run, {"ppo": [run], "dqn": [other]})[1].tolist() == [1.0] * 6
     run.about["config"]["num_envs"] = 100
@@ -279,7 +278,7 @@ def test_the_speed_of_learning_is_that_of_recent_episodes(trained, tmp_path):
 
 # Catches: E100 of some runs compared with R100 of others.
 @pytest.mark.long
-def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, tmp_path):
+def test_training_returns_count_unless_all_runs_are_evaluated(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0, 22.2)
     trained("dqn", "CartPole-v1", 1, 22.2)
     html, markdown = report([tmp_path], tmp_path / "x.md")
@@ -288,10 +287,10 @@ def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, t
     assert cells(text, "ppo")[0][2] == "1.00" and cells(text, "dqn")[0][2] == "0.00"
 
 
-# Catches: test returns over gradient steps beside training returns over environment steps; one run without an
-# evaluation, because of which no environment shows E100.
+# Catches: test returns over gradient steps in a group with training returns over environment steps; a run without an
+# evaluation that removes E100 from all environments.
 @pytest.mark.long
-def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
+def test_runs_with_different_measures_form_separate_groups(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 300.0, 475.0)
     trained("ppo", "Pendulum-v1", 1, -500.0)
     other = trained("dqn", "CartPole-v1", 1, 475.0)
@@ -309,28 +308,28 @@ def test_what_cannot_be_compared_is_told_apart(trained, tmp_path):
 
 
 # Catches: a short run that is stretched to the steps of a long one.
-def test_sample_efficiency_has_one_axis_for_all(trained, tmp_path):
+def test_sample_efficiency_has_one_step_axis_for_all_runs(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0)
     (run,), *_ = read([tmp_path])
     curve = on_grid([run.learning()], (0.0, 475.0), 2000)[0]
     assert curve[len(curve) // 2 + 1:] == pytest.approx(1) and curve[len(curve) // 4] < 0.6
 
 
-# Catches: a line that goes on, flat, after the last step of the algorithm.
-def test_the_line_of_a_short_run_ends_with_it(trained, tmp_path, monkeypatch):
+# Catches: a line that continues, flat, after the last step of the algorithm.
+def test_line_of_a_short_run_ends_at_its_last_step(trained, tmp_path, monkeypatch):
     trained("ppo", "CartPole-v1", 1, 475.0)
     short = trained("vpg", "CartPole-v1", 1, 475.0) / "result.json"
     short.write_text(short.read_text().replace('"steps": 1000', '"steps": 500'))
     drawn, banded = {}, pictures.banded
     monkeypatch.setattr(pictures, "banded", lambda axes, xs, measure, found, label, style: drawn.update(
         {label: xs[-1]}) or banded(axes, xs, measure, found, label, style))
-    monkeypatch.setattr(pictures, "profiles", lambda name, *_: Picture(name, b"", ""))         # it is banded too
+    monkeypatch.setattr(pictures, "profiles", lambda name, *_: Picture(name, b"", ""))         # it calls `banded` too
     report([tmp_path], tmp_path / "x.html")
     assert drawn == {"ppo": 100, "vpg": pytest.approx(50, abs=2)}
 
 
-# Catches: runs with different settings averaged as one algorithm, or told apart by what does not change a result.
-def test_settings_that_differ_are_told_apart(trained, tmp_path):
+# Catches: one average over runs with different settings; separate groups for settings that do not change a result.
+def test_runs_with_different_settings_form_separate_groups(trained, tmp_path):
     for seed in (1, 2):
         trained("ppo", "CartPole-v1", seed, 100.0, clip_ratio=0.1)
         trained("ppo", "CartPole-v1", seed, 200.0, clip_ratio=0.3, threads=seed)
@@ -340,8 +339,8 @@ def test_settings_that_differ_are_told_apart(trained, tmp_path):
                                                                          "ppo clip_ratio=0.3": 2}
 
 
-# Catches: a setting that the command of a row leaves out, or one that it gives in another form.
-def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
+# Catches: a setting that is missing in the command of a row, or that is written in a wrong form.
+def test_command_of_a_row_contains_its_settings(trained, tmp_path):
     given = {"total_steps": 2000, "lr": 1e-5, "hidden": (8, 8), "anneal": False, "target_kl": 0.01, "init": "my runs/a"}
     folder = trained("ppo", "CartPole-v1", 1, 100.0, **given)
     words = shlex.split(command(read([tmp_path])[0][0].about, [2, 1], folder))
@@ -349,27 +348,27 @@ def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
     config, _ = from_flags(find("ppo"), words[3:5] + words[8:])
     assert all(getattr(config, name) == value for name, value in given.items())
     assert words[8:].count("--lr") == 1 and "--gamma" not in words
-    about = {"algorithm": "llm dqn", "config": {"task": "reverse", "seed": 1, "data": 8}}  # a number, no dataset
+    about = {"algorithm": "llm dqn", "config": {"task": "reverse", "seed": 1, "data": 8}}  # a number, not a dataset
     assert command(about, [1], folder) == "spinup llm dqn --task reverse --seed 1 --data 8"
     about = {"algorithm": "llm grpo", "config": {"task": ["a list", "of prompts"], "seed": 1}}
     assert command(about, [1], folder) == ""
 
 
-# Catches: a dataset that the command of an offline run leaves out, so that a report fails.
-def test_the_command_of_an_offline_run_names_its_dataset():
+# Catches: a dataset that is missing in the command of an offline run, so that a report fails.
+def test_command_of_an_offline_run_contains_its_dataset():
     about = {"algorithm": "bc", "config": {"env": "CartPole-v1", "data": "/gone.npz", "seed": 1, "batch_size": 8}}
     assert command(about, [1], Path("x")) == "spinup bc --env CartPole-v1 --data /gone.npz --seed 1 --batch-size 8"
 
 
 @pytest.mark.long
-def test_an_environment_without_a_suite_uses_its_own_lowest_and_highest_result(trained, tmp_path):
+def test_environment_without_a_suite_is_scaled_by_its_own_results(trained, tmp_path):
     trained("ppo", "FrozenLake-v1", 1, 0.2, 0.2)
     trained("dqn", "FrozenLake-v1", 1, 0.7, 0.7)
     text = report([tmp_path], tmp_path / "x.html")[1].read_text()
     assert cells(text, "ppo")[0][2] == "0.00" and cells(text, "dqn")[0][2] == "1.00"
 
 
-def test_mistakes_name_what_to_type(trained, tmp_path):
+def test_errors_contain_advice(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1)
     with pytest.raises(UserError, match="is finished; give folders with finished runs"):
         report([tmp_path])
@@ -380,8 +379,8 @@ def test_mistakes_name_what_to_type(trained, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["ppo_CartPole-v1"]
 
 
-# Catches: a name of the user's that becomes HTML, or a cell that splits a row of Markdown.
-def test_text_stays_text():
+# Catches: a name from the user that becomes HTML; a cell that splits a row of Markdown.
+def test_text_is_escaped_in_html_and_markdown():
     page = Page("a <b>")
     page.table([("x|y", "`z < 1`"), ("1", "2")])
     assert "<h1>a &lt;b&gt;</h1>" in page.html() and "<code>z &lt; 1</code>" in page.html()

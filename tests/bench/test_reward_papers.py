@@ -1,4 +1,4 @@
-"""The experiments with other rewards, ttrl, length and lang: which runs they start, and what their tables promise."""
+"""The experiments with other rewards, ttrl, length and lang: their runs, and the goals of their tables."""
 import csv
 import json
 
@@ -13,7 +13,7 @@ COLUMNS = ("held_out_accuracy", "reward", "reward_majority_right", "reward_agree
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Runs in place of real ones: their last rows, by label, and the commands that were asked for."""
+    """Replacements for real runs, with these last rows by label; and the commands that were started."""
     rows, asked = {}, []
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
@@ -44,16 +44,16 @@ def shown(name, module, seeds, tmp_path):
     return code, {line["what"]: line for line in saved["lines"]}, saved
 
 
-# Catches: the mean of the seeds in place of the lowest; a rise at 80 % that is met; a sentence of `diagnose`
-# about the wrong run, or about none.
+# Catches: the mean over seeds in place of the lowest seed; a met goal although the accuracy rises with 80 % noise; a
+# diagnosis of a wrong run, or of none.
 @pytest.mark.parametrize(("clean", "noisy", "told", "missed"), [
     (0.96, 0.02, ["noisy"], set()),
     (0.9, 0.02, ["noisy"], {"40 % noise: accuracy after TTRL, lowest seed"}),
     (0.96, 0.2, ["noisy"], {"80 % noise: accuracy of the most likely answer, after"}),
     (0.96, 0.02, [], {"80 % noise: runs for which `spinup llm diagnose` says why"}),
     (0.96, 0.02, ["noisy", "clean"], {"80 % noise: runs for which `spinup llm diagnose` says why"})])
-def test_votes_must_help_in_one_regime_and_fail_in_the_other(clean, noisy, told, missed, trained, tmp_path,
-                                                             monkeypatch):
+def test_votes_must_help_with_40_and_fail_with_80_percent_noise(clean, noisy, told, missed, trained, tmp_path,
+                                                                monkeypatch):
     ends = {"clean_1": 0.99, "clean_2": clean, "noisy_1": 0.02, "noisy_2": noisy, "labels_1": 0.9, "labels_2": 0.9,
             "start_clean": 0.59, "start_noisy": 0.1}
     monkeypatch.setattr(ttrl, "accuracy", lambda folder, which="": ends[folder.name])
@@ -65,8 +65,8 @@ def test_votes_must_help_in_one_regime_and_fail_in_the_other(clean, noisy, told,
                                                         ("modular:noise=0.8", "labels")}
 
 
-# Catches: tokens compared with those of the initial policy; a penalty that loses accuracy and is met; a strong
-# penalty without a collapse that is met; settings that differ between the rewards.
+# Catches: a comparison with the tokens of the initial policy; a met goal although the penalty lowers the accuracy, or
+# although the strong penalty does not collapse; settings that differ between the rewards.
 @pytest.mark.parametrize(("tokens", "reached", "strong", "code"), [
     (11.0, 0.975, 0.3, 0), (13.0, 0.975, 0.3, 1), (11.0, 0.96, 0.3, 1), (11.0, 0.975, 0.6, 1)])
 def test_length_control_saves_tokens_at_equal_accuracy(tokens, reached, strong, code, trained, tmp_path, monkeypatch):
@@ -78,9 +78,9 @@ def test_length_control_saves_tokens_at_equal_accuracy(tokens, reached, strong, 
     assert len(trained[1]) == 5 and len({job[4] for job in trained[1][1:]}) == 1
 
 
-# Catches: an evaluation with hints, on the Latin prompts, or of sums in either alphabet; another run's goal.
+# Catches: an evaluation with hints, on the Latin prompts, or of answers in either alphabet; a goal for another run.
 @pytest.mark.parametrize(("right", "greek", "code"), [(0.5, 0.96, 0), (0.39, 0.96, 1), (0.5, 0.94, 1)])
-def test_hints_must_help_on_greek_prompts_without_them(right, greek, code, trained, tmp_path, monkeypatch):
+def test_hints_must_help_on_greek_prompts_without_hints(right, greek, code, trained, tmp_path, monkeypatch):
     asked = []
 
     def spinup(*words):

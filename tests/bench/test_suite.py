@@ -1,4 +1,4 @@
-"""Suites: which algorithms they have, what is repeated and what is not, and the runs of a peer beside them."""
+"""Suites: their algorithms, runs and evaluations that are not repeated, and the runs of a peer."""
 import json
 import re
 import shutil
@@ -30,8 +30,9 @@ def of(folder):
     return folder / "ppo_CartPole-v1" / "ppo_CartPole-v1_s1"
 
 
-# Catches: a list of algorithms in place of the registry's; a board game's algorithm in CartPole; no reason given.
-def test_every_algorithm_that_can_train_in_the_environment_is_in_the_suite(tmp_path, capsys):
+# Catches: a list of algorithms in place of that of the registry; an algorithm for board games in CartPole; a missing
+# reason.
+def test_suite_has_every_algorithm_that_can_train_in_the_environment(tmp_path, capsys):
     files = [algorithm for algorithm in algorithms().values() if not algorithm.variant]
     found = {algorithm.name: config for algorithm, config in serving(files, "CartPole-v1", 50_000, tmp_path).items()}
     offline = {algorithm.name for algorithm in files if issubclass(algorithm.load().Config, OfflineConfig)}
@@ -44,21 +45,21 @@ def test_every_algorithm_that_can_train_in_the_environment_is_in_the_suite(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-# Catches: `her` in Pendulum, which has no goals: that run failed.
+# Catches: `her` in Pendulum, which has no goals, so that its run fails.
 @pytest.mark.parametrize("env, goals", [("Pendulum-v1", False), ("GoalReacher-v0", True)])
-def test_an_algorithm_for_goals_is_only_in_environments_with_goals(env, goals, tmp_path):
+def test_algorithm_for_goals_is_only_in_environments_with_goals(env, goals, tmp_path):
     files = [algorithm for algorithm in algorithms().values() if algorithm.name in ("her", "td3")]
     assert {algorithm.name for algorithm in serving(files, env, 30_000, tmp_path)} == {"td3", *["her"] * goals}
 
 
 # Catches: an environment whose scores cannot be normalised; a suite without an environment.
 @pytest.mark.parametrize("name", suites())
-def test_a_suite_states_steps_and_scores(name):
+def test_suite_has_steps_and_score_limits_of_each_environment(name):
     for env, about in suites()[name].items():
         assert set(about) == {"steps", "low", "high"} and about["low"] < about["high"] and about["steps"] >= 1, env
 
 
-def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, capsys):
+def test_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, capsys):
     assert suite("classic", **SMALL, log_dir=folder) == 0
     out = capsys.readouterr().out
     assert "1/1 runs" in out and f"type: spinup bench report {folder}" in out
@@ -85,7 +86,7 @@ def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, c
 
 # Catches: evaluations in two processes that are lost, or written into the folder of another run.
 @pytest.mark.long
-def test_two_processes_evaluate_what_one_does(folder, tmp_path, monkeypatch):
+def test_two_processes_give_the_same_evaluations_as_one(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.bench.suite.EACH", 1)
     assert suite("classic", **SMALL, log_dir=folder) == 0
     wanted, copies = read_json(of(folder) / EVALUATION), [tmp_path / "a" / "a_s1", tmp_path / "b" / "b_s1"]
@@ -96,8 +97,8 @@ def test_two_processes_evaluate_what_one_does(folder, tmp_path, monkeypatch):
     assert [read_json(copy / EVALUATION) | {"directory": ""} for copy in copies] == [wanted | {"directory": ""}] * 2
 
 
-# Catches: a policy that cannot be evaluated and ends the evaluation of the others, or is not told.
-def test_a_policy_that_cannot_be_evaluated_keeps_none_waiting(folder, tmp_path, capsys):
+# Catches: a policy that cannot be evaluated and stops the evaluation of the others, or that is not reported.
+def test_failed_evaluation_does_not_stop_the_others(folder, tmp_path, capsys):
     assert suite("classic", **SMALL, log_dir=folder) == 0
     copies = [tmp_path / "a" / "a_s1", tmp_path / "b" / "b_s1"]
     for copy in copies:
@@ -109,9 +110,8 @@ def test_a_policy_that_cannot_be_evaluated_keeps_none_waiting(folder, tmp_path, 
     assert "not evaluated: " in capsys.readouterr().err
 
 
-# Catches: a peer that is given more steps than the run beside it; evaluations after Ctrl-C; a failed peer that
-# ends the others.
-def test_a_peer_has_the_steps_of_the_run_beside_it(tmp_path, monkeypatch, capsys):
+# Catches: a peer with more steps than our run; evaluations after Ctrl-C; a failed peer that stops the others.
+def test_peer_has_as_many_steps_as_our_run(tmp_path, monkeypatch, capsys):
     given, codes = [], iter([0, 130])
 
     def run(self):
@@ -139,8 +139,8 @@ def test_a_peer_has_the_steps_of_the_run_beside_it(tmp_path, monkeypatch, capsys
     assert suite("classic", **asked) == 130 and given == ["evaluated", 960, 960]
 
 
-# Catches: a peer beside a run that failed, which has made fewer steps; a peer with the steps of that run, kept.
-def test_a_failed_run_has_no_peer_and_other_steps_are_trained_again(tmp_path, monkeypatch):
+# Catches: a peer for a failed run, which has made fewer steps; a kept peer with another number of steps.
+def test_failed_run_has_no_peer_and_a_peer_is_retrained_for_new_steps(tmp_path, monkeypatch):
     outcome, asked = [], []
 
     def run(self):
@@ -166,8 +166,9 @@ def test_a_failed_run_has_no_peer_and_other_steps_are_trained_again(tmp_path, mo
         assert asked == trained
 
 
-# Catches: seeds after each other for one algorithm, so that the first half of a suite has no second algorithm.
-def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
+# Catches: all seeds of one algorithm before the next algorithm, so that the first half of a suite has only one
+# algorithm.
+def test_runs_are_ordered_by_seed(tmp_path, monkeypatch):
     order = []
 
     def run(self):
@@ -189,22 +190,22 @@ def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
     ("atari", {"against": "sb3"}, "Gymnasium with vector observations, and Pong.* is not one; leave out --against"),
     ("explore", {"against": "sb3"}, "Gymnasium with vector observations, and .* is not one; leave out --against"),
     ("llm", {"against": "sb3"}, "--against sb3 compares agents in environments; leave it out for llm")])
-def test_mistakes_are_found_before_any_run(name, given, message, tmp_path, monkeypatch):
+def test_mistakes_are_reported_before_any_run(name, given, message, tmp_path, monkeypatch):
     monkeypatch.setattr(Grid, "run", lambda *_: pytest.fail("a run was started"))
     with pytest.raises(UserError, match=message):
         suite(name, seeds=[1], log_dir=tmp_path, **given)
     assert not list(tmp_path.iterdir())
 
 
-def test_without_stable_baselines3_the_pip_line_is_given(monkeypatch):
+def test_missing_stable_baselines3_gives_the_pip_command(monkeypatch):
     monkeypatch.setattr(against, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'spinup-rl\[bench\]'"):
         suite("classic", seeds=[1], against="sb3")
 
 
-# Catches: a peer that is trained twice, without a curve, or in another environment; an algorithm that it lacks.
+# Catches: a peer that is trained twice, without a curve, or in another environment; an algorithm that the peer lacks.
 @pytest.mark.long
-def test_a_peers_run_is_read_like_ours(tmp_path, monkeypatch, fork_python):
+def test_run_of_a_peer_is_read_like_our_runs(tmp_path, monkeypatch, fork_python):
     fork_python(process)
     runs = [("dqn", "CartPole-v1", 3, 400), ("es", "CartPole-v1", 3, 400)]
     beside(runs, tmp_path, 1)
@@ -219,7 +220,7 @@ def test_a_peers_run_is_read_like_ours(tmp_path, monkeypatch, fork_python):
     beside(runs, tmp_path, 1)
 
 
-def test_the_command_line_reaches_the_suite(cli, monkeypatch):
+def test_command_line_passes_its_arguments_to_the_suite(cli, monkeypatch):
     heard = {}
     monkeypatch.setattr(suite_module, "suite", lambda **given: heard.update(given) or 0)
     assert cli("bench", "suite", "classic", "--seeds", "1", "2", "--algos", "ppo", "--env", "CartPole-v1").code == 0
@@ -229,17 +230,17 @@ def test_the_command_line_reaches_the_suite(cli, monkeypatch):
     assert done.code == 2 and "classic" in done.err
 
 
-# Catches: a result of the evaluation that includes a path of the machine that made it.
-def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path):
-    assert suite("classic", **SMALL, log_dir=folder) == 0                 # nothing, if another test has trained it
+# Catches: an evaluation with a path of the machine that made it.
+def test_evaluation_contains_no_path_of_this_machine(folder, tmp_path):
+    assert suite("classic", **SMALL, log_dir=folder) == 0                 # no training if another test did it
     assert json.loads((of(folder) / EVALUATION).read_text())["directory"] == "ppo_CartPole-v1_s1"
     copy = shutil.copytree(folder, tmp_path / "elsewhere")
     assert read([copy])[0][0].evaluated == read([folder])[0][0].evaluated
 
 
-# Catches: whole games of three agents, 102 returns, that count as no evaluation.
+# Catches: an evaluation with the 102 returns of whole games of three agents that does not count.
 @pytest.mark.parametrize("episodes, counts", [(100, True), (102, True), (99, False)])
-def test_an_evaluation_has_at_least_a_hundred_episodes(episodes, counts, tmp_path):
+def test_evaluation_needs_at_least_a_hundred_episodes(episodes, counts, tmp_path):
     (tmp_path / "result.json").write_text('{"status": "stopped", "steps": 10}')
     write_evaluation(tmp_path, json.dumps({"mean": 1.0, "episodes": episodes}))
     assert (read_evaluation(tmp_path) is not None) == counts

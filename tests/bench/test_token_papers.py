@@ -1,4 +1,4 @@
-"""Experiments of papers on tokens: what counts as met, from folders as finished runs leave them."""
+"""Experiments of papers on tokens: the goals of their tables, with folders like those of finished runs."""
 import json
 
 import pytest
@@ -8,10 +8,10 @@ from spinup.bench.papers import es_tokens, rl2_tokens
 from spinup.bench.papers.paper import show
 
 
-# Catches: a sum over rows in place of pulls; the best seed; a goal that a policy without memory meets.
+# Catches: the sum over rows in place of pulls; the best seed; a met goal although a policy without memory reaches it.
 @pytest.mark.parametrize("reward, cut, seconds, met", [
     (0.65, 0.5, 100.0, True), (0.6, 0.5, 100.0, False), (0.65, 0.6, 100.0, False), (0.65, 0.5, 400.0, False)])
-def test_a_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds, met, tmp_path, monkeypatch, finished):
+def test_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds, met, tmp_path, monkeypatch, finished):
     def made(algorithm, subject, seed, log_dir, *flags, label=""):
         folder = finished(log_dir / f"{algorithm}{seed}", seconds, steps=[1, 2])
         (folder / "trials.json").write_text(json.dumps({"reward_of_step": [reward] * 10,
@@ -30,8 +30,8 @@ def test_a_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Catches: sampled accuracy in place of greedy; a gain or a level that is not enough; minutes as seconds; tokens
-# of the last row alone; weights that differ in one number.
+# Catches: sampled accuracy in place of greedy accuracy; a met goal although both gain and level are too low; seconds
+# that count as minutes; the tokens of the last row alone; weights that differ slightly and count as equal.
 @pytest.mark.parametrize("start, end, seconds, moved, met", [
     (0.7, 0.91, 500.0, 0.0, True), (0.5, 0.81, 500.0, 0.0, True), (0.7, 0.85, 500.0, 0.0, False),
     (0.7, 0.91, 700.0, 0.0, False), (0.7, 0.91, 500.0, 1e-7, False)])

@@ -12,8 +12,9 @@ from spinup.errors import UserError
 from spinup.runs.episodes import UNSEEN
 
 
-# Catches: a setting of the zoo with another name or type than the library's; a width or an activation left out.
-def test_the_library_accepts_every_setting_of_the_zoo():
+# Catches: a setting of the zoo with a name or type that the library does not accept; a missing width or activation
+# function.
+def test_library_accepts_every_setting_of_the_zoo():
     known = tomllib.loads(Path(peers.__file__).with_name("zoo.toml").read_text())
     for algo, env in [(algo, env) for algo, envs in known.items() for env in envs]:
         made, settings = peers.as_in_the_zoo(algo, env, seed=1)
@@ -26,9 +27,9 @@ def test_the_library_accepts_every_setting_of_the_zoo():
         assert ("ReLU" in str(model.policy)) == (algo != "ppo" or "activation_fn" in wanted.get("policy", {}))
 
 
-# Catches: observations that are not normalised in the evaluation, or with other statistics; rewards that are;
-# other initial states than those of our policies.
-def test_a_policy_of_the_zoo_is_evaluated_as_it_was_trained(tmp_path, monkeypatch):
+# Catches: observations that are not normalised in the evaluation, or with wrong statistics; rewards that are
+# normalised; other initial states than those of our policies.
+def test_policy_of_the_zoo_is_evaluated_with_its_normalisation(tmp_path, monkeypatch):
     seen, states, play, normalise = [], [], peers.played, peers.VecNormalize.normalize_obs
 
     def noted(self, obs):
@@ -48,11 +49,11 @@ def test_a_policy_of_the_zoo_is_evaluated_as_it_was_trained(tmp_path, monkeypatc
     (normaliser, obs, made, count), *_ = seen
     rms = normaliser.obs_rms
     assert np.allclose(made, np.clip((obs - rms.mean) / np.sqrt(rms.var + normaliser.epsilon), -10, 10), atol=1e-5)
-    assert {count} == {again for *_, again in seen} and count > 64        # the statistics stay as they were
+    assert {count} == {again for *_, again in seen} and count > 64        # the statistics do not change
     assert found["E100"] == np.mean(found["evaluation_returns"]) >= 1 and found["steps"] == 64
 
 
-def test_what_cannot_be_compared_is_a_sentence(tmp_path):
+def test_impossible_comparisons_are_refused(tmp_path):
     with pytest.raises(UserError, match="--peer-seeds are seeds of another library; add --against sb3 or"):
         returns("ppo", "CartPole-v1", seeds=[1], peer_seeds=[1], log_dir=tmp_path)
     with pytest.raises(UserError, match="against is 'sb3' or 'zoo', not 'sbx'"):

@@ -1,4 +1,4 @@
-"""Networks that judge actions: what acts is what learns, whatever their shape; and what does not learn stays."""
+"""Networks of action values: the actor agrees with the learner for every shape, and frozen critics get no gradient."""
 import numpy as np
 import pytest
 import torch
@@ -28,10 +28,10 @@ def observations(shape: tuple[int, ...], *lead: int) -> np.ndarray:
     return rng.standard_normal((*lead, *shape)).astype(np.float32)
 
 
-# Catches: an actor without one of the streams, or the advantage's mean left in; weights or epsilon copied;
-# `self.value` fed with the observation.
+# Catches: an actor without one of the two streams, or without the subtraction of the mean advantage; a copy of the
+# weights or of epsilon; `self.value` with the observation in place of the features as its input.
 @each_network
-def test_the_actor_gives_the_learners_values_and_follows_them(shape, hidden, dueling):
+def test_actor_returns_the_current_values_of_the_q_network(shape, hidden, dueling):
     net, obs = QNetwork(shape, 4, hidden, dueling), observations(shape, 5)
     minimize = FlatAdam(net.parameters(), lr=0.01).minimizer(lambda x: (net(x).square().mean(), {}))
     actor, seen = net.actor(), []
@@ -44,10 +44,10 @@ def test_the_actor_gives_the_learners_values_and_follows_them(shape, hidden, due
         assert said == epsilon and isinstance(said, float)
         seen.append(learned)
         minimize(torch.from_numpy(obs))
-    assert (seen[0] - seen[-1]).abs().max() > 1e-3                        # something was learned in between
+    assert (seen[0] - seen[-1]).abs().max() > 1e-3                        # the updates changed the values
 
 
-# Catches: leading axes flattened and not given back.
+# Catches: leading axes that are flattened and not restored.
 @each_network
 def test_values_have_the_leading_axes_of_the_observations(shape, hidden, dueling):
     net, obs = QNetwork(shape, 4, hidden, dueling), torch.from_numpy(observations(shape, 2, 3))
@@ -56,9 +56,9 @@ def test_values_have_the_leading_axes_of_the_observations(shape, hidden, dueling
     torch.testing.assert_close(values[1, 2], net(obs[1, 2][None])[0], rtol=1e-4, atol=1e-5)
 
 
-# Catches: the mean left in, or taken over the batch; the maximum for the mean; the value left out.
+# Catches: a missing subtraction of the mean; a mean over the batch; the maximum in place of the mean; a missing value.
 @pytest.mark.parametrize("kind", [torch.from_numpy, np.asarray], ids=["torch", "numpy"])
-def test_in_a_duel_the_mean_of_the_advantages_does_not_count(kind):
+def test_dueling_values_do_not_depend_on_the_mean_advantage(kind):
     rng = np.random.default_rng(0)
     value, advantage = kind(rng.standard_normal((3, 2, 1))), kind(rng.standard_normal((3, 2, 5)))
     q = duel(value, advantage)
@@ -68,33 +68,33 @@ def test_in_a_duel_the_mean_of_the_advantages_does_not_count(kind):
     np.testing.assert_allclose(duel(value, advantage + 7), q, atol=1e-12)
 
 
-# Catches: streams of the full width each; the part before them left out, or with a layer too many, or without
-# its ReLU at the end.
-def test_streams_have_as_many_weights_together_as_one_without_them():
+# Catches: two streams with the full width each; a shared part that is missing, has a layer too many or has no ReLU at
+# its end.
+def test_two_dueling_streams_have_the_width_of_one_plain_stream():
     def weights(net: nn.Module) -> int:
         return sum(p.numel() for p in net.parameters())
 
     for shape, hidden in (((8,), (256, 256)), ((8,), (64,)), ((8,), (64, 32, 16)), ((4, 84, 84), ())):
         plain, dueling = (weights(QNetwork(shape, 4, hidden, d)) for d in (False, True))
         width = hidden[-1] if hidden else 512
-        # The head of V has a bias, and half as many weights as the heads of A together lose: 4 outputs of half a width.
+        # The head of V adds width / 2 weights and a bias. Each of the 4 outputs of A loses width / 2 weights.
         assert dueling - plain == (width // 2 + 1) - 4 * (width // 2)
     assert QNetwork((8,), 4, (5, 5), True)(torch.zeros(1, 8)).shape == (1, 4)                  # odd widths
     net = QNetwork((8,), 4, (256, 256), True)
     assert (net.body(torch.randn(100, 8)) >= 0).all()
 
 
-# Catches: shapes not looked at.
+# Catches: a missing check of the observation shape.
 @pytest.mark.parametrize("shape", [(), (2, 3), (1, 2, 3, 4)])
-def test_what_is_neither_vector_nor_image_is_refused(shape):
+def test_observations_that_are_neither_vectors_nor_images_are_refused(shape):
     with pytest.raises(ValueError, match="neither vectors nor images"):
         QNetwork(shape, 2, (8,))
 
 
-# Catches: epsilon an attribute and no buffer: a policy that is loaded would act at random.
+# Catches: epsilon as a plain attribute, not a buffer: a loaded policy would act randomly.
 def test_epsilon_is_saved_with_the_weights():
     net, other = QNetwork((3,), 2, (4,)), QNetwork((3,), 2, (4,))
-    assert net.epsilon == 1                                               # nothing is known at first
+    assert net.epsilon == 1                                               # the first actions are all random
     net.epsilon.fill_(0.25)
     other.load_state_dict(net.state_dict())
     assert other.epsilon == 0.25 and not any(p is net.epsilon for p in net.parameters())
@@ -108,9 +108,9 @@ def actor_critics(kind: str, critics: int = 2) -> ActorCritics:
 each_kind = pytest.mark.parametrize("kind", ["noisy", "squashed"])
 
 
-# Catches: outputs without tanh, or without the clip of log_std, on one of the two sides; weights copied.
+# Catches: a tanh or a clip of log_std that is missing in the actor or in the learner; a copy of the weights.
 @each_kind
-def test_actor_and_learner_mean_the_same_action_through_updates(kind):
+def test_actor_and_learner_agree_on_the_action_through_updates(kind):
     net, obs = actor_critics(kind), observations((3,), 5)
     minimize = FlatAdam(net.pi.parameters(), lr=0.01).minimizer(lambda x: (net.pi(x).square().mean(), {}))
     actor, seen = net.actor(), []
@@ -129,9 +129,10 @@ def test_actor_and_learner_mean_the_same_action_through_updates(kind):
     assert np.abs(seen[0] - seen[-1]).max() > 1e-3
 
 
-# Catches: `critics` not asked; the last so many; action before observation; no squeeze; one network shared.
+# Catches: an ignored argument `critics`; the last critics in place of the first; the action before the observation; a
+# missing squeeze; one network for all critics.
 @each_kind
-def test_each_critic_has_its_own_opinion_of_observation_and_action(kind):
+def test_each_critic_is_its_own_network_of_observation_and_action(kind):
     net, obs = actor_critics(kind, critics=3), torch.from_numpy(observations((3,), 5))
     act = torch.rand(5, 2) * 2 - 1
     values = net.values(obs, act)
@@ -144,9 +145,9 @@ def test_each_critic_has_its_own_opinion_of_observation_and_action(kind):
     assert (net.values(obs, -act) - values).abs().max() > 1e-3
 
 
-# Catches: no `requires_grad_(False)`; frozen for the input too; not undone, or not after an exception; what was
-# frozen before set free afterwards.
-def test_frozen_critics_hand_the_gradient_on_and_keep_none():
+# Catches: a missing `requires_grad_(False)`; a missing gradient for the action; weights that stay frozen after the
+# block, or after an exception in it; a weight that was frozen before the block and is trainable after it.
+def test_frozen_critics_pass_the_gradient_to_the_action_and_keep_none():
     net, obs = actor_critics("squashed"), torch.from_numpy(observations((3,), 5))
     act = (torch.rand(5, 2) * 2 - 1).requires_grad_()
     net.values(obs, act).sum().backward()

@@ -1,4 +1,4 @@
-"""Action distributions against torch.distributions, their own samples and numerical integration."""
+"""Action distributions, compared with torch.distributions, with their own samples and with numerical integration."""
 import numpy as np
 import pytest
 import torch
@@ -21,9 +21,9 @@ def normal(shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-# Catches: no log_softmax; `act[..., 0]` for every head; no minus in the entropy; heads that overlap.
+# Catches: a missing log_softmax; `act[..., 0]` for every head; an entropy without its minus sign; heads that overlap.
 @pytest.mark.parametrize("sizes", [(4,), (2, 3, 5)])
-def test_categorical_scores_are_torchs(sizes):
+def test_categorical_log_prob_and_entropy_match_torch(sizes):
     dist, logits = Categorical(sizes), normal((7, 2, sum(sizes)))
     heads = [td.Categorical(logits=x) for x in logits.split(sizes, -1)]
     acts = [torch.randint(n, (7, 2), generator=torch.Generator().manual_seed(n)) for n in sizes]
@@ -35,7 +35,7 @@ def test_categorical_scores_are_torchs(sizes):
     torch.testing.assert_close(dist.log_prob_entropy(logits, act), (logp, entropy))
 
 
-# Catches: `rng.standard_normal` for the Gumbel noise; one number shared by all outputs.
+# Catches: `rng.standard_normal` in place of the Gumbel noise; one random number for all outputs.
 @pytest.mark.parametrize("sizes", [(4,), (2, 3)])
 def test_categorical_samples_follow_the_probabilities(sizes):
     dist, draws = Categorical(sizes), 200_000
@@ -49,7 +49,7 @@ def test_categorical_samples_follow_the_probabilities(sizes):
     np.testing.assert_array_less(np.abs(frequency - p), 4 * np.sqrt(p * (1 - p) / draws))
 
 
-# Catches: np.stack on axis 0; `argmin`.
+# Catches: `np.stack` on axis 0; `argmin` in place of `argmax`.
 @pytest.mark.parametrize(("sizes", "shape"), [((4,), (7, 2)), ((2, 3, 5), (7, 2, 3))])
 def test_categorical_numpy_and_torch_agree(sizes, shape):
     dist, logits = Categorical(sizes), normal((7, 2, sum(sizes)), 2, torch.float32)
@@ -64,8 +64,8 @@ def test_categorical_numpy_and_torch_agree(sizes, shape):
     assert (dist.log_prob(logits, dist.mode(logits)) >= likelihoods - 1e-6).all()
 
 
-# Catches: -inf for -1e9, in the test.
-def test_a_forbidden_action_is_never_drawn_and_leaves_finite_gradients():
+# Catches: an entropy or a gradient that is not finite. With -inf in place of -1e9 here, the entropy would be NaN.
+def test_masked_action_is_never_sampled_and_gradients_are_finite():
     dist, logits = Categorical((3,)), torch.tensor([[0.5, -1e9, 0.1]], requires_grad=True)
     logp, entropy = dist.log_prob_entropy(logits, torch.tensor([0]))
     (logp + entropy).sum().backward()
@@ -73,10 +73,10 @@ def test_a_forbidden_action_is_never_drawn_and_leaves_finite_gradients():
     assert not (dist.sample(logits.detach().numpy(), dist.noise(np.random.default_rng(0), (1000,))) == 1).any()
 
 
-# Catches: `log_std` left out of the sum; `exp(log_std)` for `exp(-log_std)`; the entropy's constant not times k,
-# or no expand.
+# Catches: a sum without `log_std`; `exp(log_std)` in place of `exp(-log_std)`; an entropy whose constant is not
+# multiplied by k; an entropy without `expand`.
 @pytest.mark.parametrize("log_std_shape", [(3,), (7, 2, 3)])
-def test_gaussian_scores_are_torchs(log_std_shape):
+def test_gaussian_log_prob_and_entropy_match_torch(log_std_shape):
     mean, act, log_std = normal((7, 2, 3)), normal((7, 2, 3), 1), normal(log_std_shape, 2)
     dist, expected = DiagGaussian(LOW, HIGH), td.Independent(td.Normal(mean, log_std.exp()), 1)
     assert dist.num_outputs == 3
@@ -87,7 +87,7 @@ def test_gaussian_scores_are_torchs(log_std_shape):
     torch.testing.assert_close(dist.entropy((mean, log_std)), entropy)
 
 
-# Catches: `log_std * noise`; `mean.detach()`.
+# Catches: `log_std * noise` in place of `exp(log_std) * noise`; `mean.detach()`.
 @pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian])
 def test_gaussian_samples_are_mean_plus_std_times_noise(kind):
     dist, log_std = kind(LOW, HIGH), torch.tensor([-1.0, 0.0, 0.5], requires_grad=True)
@@ -106,15 +106,15 @@ def test_gaussian_samples_are_mean_plus_std_times_noise(kind):
     torch.testing.assert_close(log_std.grad, (log_std.exp() * torch.from_numpy(noise).sum(0)).detach())
 
 
-# Catches: `np.random.gumbel`.
+# Catches: `np.random.gumbel`, which ignores the given random number generator.
 @pytest.mark.parametrize("dist", [Categorical((3,)), DiagGaussian(LOW, HIGH), SquashedGaussian(LOW, HIGH),
                                   EpsilonGreedy(3), NoisyAction(LOW, HIGH, 0.1)])
-def test_noise_comes_from_the_generator_alone(dist):
+def test_noise_depends_only_on_the_given_generator(dist):
     first, second = (dist.noise(np.random.default_rng(5), (4, 2)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
-# Catches: `_half[0]` for `_half`; no clip; `bounded` where only `low` is finite.
+# Catches: `_half[0]` in place of `_half`; a missing clip; a dimension that is rescaled although only `low` is finite.
 def test_gaussian_to_env_rescales_each_dimension_by_its_own_bounds():
     inf = np.inf
     dist = DiagGaussian([-2.0, 0.0, -inf, -inf, 1.0], [2.0, 10.0, inf, 3.0, inf])
@@ -124,7 +124,7 @@ def test_gaussian_to_env_rescales_each_dimension_by_its_own_bounds():
     np.testing.assert_array_equal(env, [[-2, 0, -50, -50, 1], [0, 5, 0, 0, 1], [1, 7.5, 0.5, 0.5, 1], [2, 10, 9, 3, 9]])
 
 
-# Catches: bounds rounded to the nearest float32; no clip after tanh.
+# Catches: bounds that are rounded to the nearest float32; a missing clip after tanh.
 @pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian, noisy_action])
 def test_to_env_never_leaves_the_bounds(kind):
     rng = np.random.default_rng(0)
@@ -137,8 +137,8 @@ def test_to_env_never_leaves_the_bounds(kind):
     np.testing.assert_allclose(env.max(0), high, rtol=1e-5, atol=1e-6)
 
 
-# Catches: `log_volume` left out; the factor 2 of the slope left out; `softplus(2 * act)`.
-def test_squashed_log_prob_is_the_change_of_variables():
+# Catches: a density without `log_volume`; a slope of tanh without its factor 2; `softplus(2 * act)`.
+def test_squashed_log_prob_matches_the_change_of_variables():
     dist = SquashedGaussian(LOW, HIGH)
     mean, log_std, u = normal((7, 3)), normal((7, 3), 1) - 1, normal((7, 3), 2)
     half, middle = (torch.from_numpy(x).double() for x in ((HIGH - LOW) / 2, (HIGH + LOW) / 2))
@@ -147,8 +147,8 @@ def test_squashed_log_prob_is_the_change_of_variables():
     torch.testing.assert_close(dist.log_prob((mean, log_std), u), expected.log_prob(middle + half * u.tanh()))
 
 
-# Catches: `torch.log(1 - act.tanh() ** 2)` for the slope.
-def test_squashed_log_prob_and_its_gradient_far_out():
+# Catches: the slope as `torch.log(1 - act.tanh() ** 2)`, which is -inf for large actions.
+def test_squashed_log_prob_and_gradient_are_exact_for_large_actions():
     dist, u = SquashedGaussian([-1.0], [1.0]), torch.tensor([[-40.0], [15.0]], requires_grad=True)
     zero = torch.zeros(2, 1)
     logp = dist.log_prob((zero, zero), u)
@@ -159,8 +159,9 @@ def test_squashed_log_prob_and_its_gradient_far_out():
     torch.testing.assert_close(u.grad, torch.tensor([[40.0 - 2], [-15.0 + 2]]))
 
 
-# Catches: `log_volume` left out (mass 1.75); `sample` without its mean; `-np.tanh(act)` in to_env.
-def test_squashed_samples_follow_the_density_over_the_environments_actions():
+# Catches: a density without `log_volume` (total probability 1.75); `sample` without its mean; `-np.tanh(act)` in
+# to_env.
+def test_squashed_samples_follow_the_density_in_environment_units():
     low, high = -3.0, 0.5
     dist, params = SquashedGaussian([low], [high]), (torch.tensor([0.4]), torch.tensor([-0.3]))
     edges = np.linspace(low, high, 20_001)
@@ -174,16 +175,17 @@ def test_squashed_samples_follow_the_density_over_the_environments_actions():
     np.testing.assert_array_less(np.abs(frequency - bins), 4 * np.sqrt(bins * (1 - bins) / draws) + 1e-9)
 
 
-# Catches: no `> 0`, no `isfinite`.
+# Catches: a missing `> 0`; a missing `isfinite`.
 @each_bounded
 @pytest.mark.parametrize(("low", "high"), [([-1, -np.inf], [1, 1]), ([-1, -1], [1, np.inf]), ([1.0], [1.0])])
-def test_bounds_that_cannot_be_filled_are_refused(kind, low, high):
+def test_infinite_or_equal_bounds_are_refused(kind, low, high):
     with pytest.raises(ValueError, match="bounds must be finite with low < high"):
         kind(low, high)
 
 
-# Catches: no tanh; the same deviation for all; log_std not clipped, or its half taken for the mean.
-def test_a_networks_outputs_become_mean_and_log_std():
+# Catches: one standard deviation for all dimensions; a log_std that is not clipped; its half of the outputs as the
+# mean.
+def test_network_outputs_become_mean_and_clipped_log_std():
     dist, k = SquashedGaussian(LOW, HIGH), 3
     outputs = normal((7, 2, 6), 0, torch.float32) * 20
     assert dist.num_outputs == 2 * k and dist.LOG_STD == (-20, 2)
@@ -195,9 +197,9 @@ def test_a_networks_outputs_become_mean_and_log_std():
         np.testing.assert_array_equal(ours, theirs)
 
 
-# Catches: `log_volume` added; `noise` scored as if it were `u`; the slope left out.
+# Catches: an added `log_volume`; the density at `noise` in place of `u`; a density without the slope of tanh.
 @pytest.mark.parametrize("log_std_shape", [(3,), (7, 3)])
-def test_drawing_and_scoring_at_once_is_drawing_and_scoring(log_std_shape):
+def test_sample_log_prob_matches_sample_followed_by_log_prob(log_std_shape):
     dist = SquashedGaussian(LOW, HIGH)
     params, noise = (normal((7, 3)), normal(log_std_shape, 1) - 1), normal((7, 3), 2)
     act, logp = dist.sample_log_prob(params, noise)
@@ -208,9 +210,9 @@ def test_drawing_and_scoring_at_once_is_drawing_and_scoring(log_std_shape):
     np.testing.assert_allclose(dist.rescale(act.numpy()), dist.to_env(u.numpy()), rtol=1e-5)
 
 
-# Catches: the slope's sign; a mean over the dimensions for the sum. How likely a draw is is read off the volumes
-# that small cubes of noise come to in the environment's units, with no formula for the slope.
-def test_the_density_of_a_draw_is_that_of_its_noise_over_its_stretching():
+# Catches: the wrong sign of the slope; a mean over the dimensions in place of the sum. The test takes the slope from
+# finite differences of the noise, without a formula for it.
+def test_density_of_a_sample_matches_finite_differences_of_the_noise():
     dist = SquashedGaussian(LOW, HIGH)
     params, noise, step = (normal((7, 3)), normal((3,), 1) - 1), normal((7, 3), 2), 1e-5
     half, middle = (torch.from_numpy(x).double() for x in ((HIGH - LOW) / 2, (HIGH + LOW) / 2))
@@ -220,16 +222,17 @@ def test_the_density_of_a_draw_is_that_of_its_noise_over_its_stretching():
     torch.testing.assert_close(dist.sample_log_prob(params, noise)[1] - dist.log_volume, expected, rtol=1e-6, atol=1e-6)
 
 
-# Catches: `log_std.detach()`; the slope at a detached u; the minus before log_std.
-def test_a_draw_and_its_density_have_the_gradients_of_finite_differences():
+# Catches: `log_std.detach()`; a slope at a detached u; the wrong sign of log_std.
+def test_gradients_of_sample_and_density_match_finite_differences():
     dist, noise = SquashedGaussian(LOW, HIGH), normal((4, 3), 2)
     params = [normal((4, 3)).requires_grad_(), (normal((4, 3), 1) - 1).requires_grad_()]
     assert torch.autograd.gradcheck(lambda *p: dist.sample_log_prob(p, noise), params)
 
 
-# Catches: log(1 - tanh^2) for the slope; `(u - mean) / std` for the noise, which a tiny deviation makes NaN.
+# Catches: log(1 - tanh^2) as the slope; `(u - mean) / std` in place of the noise, which is NaN for a tiny standard
+# deviation.
 @pytest.mark.parametrize("log_std", [-20.0, 2.0])
-def test_draws_far_out_have_a_finite_density_and_gradient(log_std):
+def test_density_and_gradient_are_finite_for_extreme_parameters(log_std):
     dist = SquashedGaussian(LOW, HIGH)
     mean = torch.tensor([[20.0] * 3, [-20.0] * 3, [0.0] * 3], requires_grad=True)
     spread, noise = torch.full((3, 3), log_std, requires_grad=True), normal((3, 3), 0, torch.float32)
@@ -244,10 +247,10 @@ def test_draws_far_out_have_a_finite_density_and_gradient(log_std):
     torch.testing.assert_close(logp.double(), exact, rtol=1e-5, atol=1e-4)
 
 
-# Catches: `<=` for `<` at 0; one number for both choices, by which random actions would be the first few; the
-# best action left out of the random ones.
+# Catches: `<=` in place of `<` at epsilon 0; one random number for both choices, which makes the first actions more
+# likely than the others; random actions that exclude the best action.
 @pytest.mark.parametrize("epsilon", [0, 0.3, 1])
-def test_epsilon_greedy_errs_as_often_as_it_should(epsilon):
+def test_epsilon_greedy_acts_randomly_with_probability_epsilon(epsilon):
     dist, draws = EpsilonGreedy(4), 100_000
     values = np.array([0.1, -1, 3, 2], np.float32)
     noise = dist.noise(np.random.default_rng(0), (draws, 1))
@@ -260,22 +263,22 @@ def test_epsilon_greedy_errs_as_often_as_it_should(epsilon):
     np.testing.assert_array_less(np.abs(frequency - p), 4 * np.sqrt(p * (1 - p) / draws) + 1e-12)
 
 
-# Catches: the best of all the batch; `mode` that errs too.
-def test_epsilon_greedy_knows_the_best_action_of_each_row():
+# Catches: the best action of the whole batch in place of each row's; a `mode` with random actions.
+def test_epsilon_greedy_takes_the_best_action_of_each_row():
     dist, values = EpsilonGreedy(4), normal((7, 2, 4), 0, torch.float32)
     best = values.argmax(-1)
     np.testing.assert_array_equal(dist.mode((values.numpy(), 1.0)), best)
     torch.testing.assert_close(dist.mode((values, 1.0)), best)
     noise = dist.noise(np.random.default_rng(0), (7, 2))
     np.testing.assert_array_equal(dist.sample((values.numpy(), 0.0), noise), best)
-    noise[..., 0] = 0                                                     # the least that it can be
+    noise[..., 0] = 0                                                     # the smallest possible noise
     np.testing.assert_array_equal(dist.sample((values.numpy(), 0.0), noise), best)
     noise[..., 0], noise[..., 3] = 0.999, 1.5
     assert (dist.sample((values.numpy(), 1.0), noise) == 2).all()
 
 
-# Catches: no tanh; the deviation of the noise left out; no clip; float64 by the way.
-def test_a_noisy_action_is_the_action_and_noise_within_the_bounds():
+# Catches: a missing tanh; noise without its standard deviation; a missing clip; a result in float64.
+def test_noisy_action_is_the_action_plus_noise_clipped_to_the_bounds():
     dist, outputs = NoisyAction(LOW, HIGH, 0.3), normal((5000, 3), 0, torch.float32)
     assert dist.num_outputs == 3
     action, deviation = dist.params(outputs)
@@ -292,9 +295,10 @@ def test_a_noisy_action_is_the_action_and_noise_within_the_bounds():
     np.testing.assert_array_equal(dist.mode(numpy_params), numpy_params[0])
 
 
-# Catches: `_half[0]`; 0 to 1 for -1 to 1; a draw for all dimensions; tanh in NoisyAction.to_env.
+# Catches: `_half[0]` in place of `_half`; a range of 0 to 1 in place of -1 to 1; one sample for all dimensions; tanh in
+# NoisyAction.to_env.
 @each_bounded
-def test_units_of_minus_1_to_1_are_the_bounds_of_each_dimension(kind):
+def test_rescale_maps_minus_1_and_1_to_the_bounds_of_each_dimension(kind):
     dist = kind([-2.0, 0.0], [2.0, 10.0])
     env = dist.rescale(np.array([[-1, -1], [0, 0], [0.5, 0.5], [9, -9]], np.float32))
     assert env.dtype == np.float32
@@ -308,8 +312,8 @@ def test_units_of_minus_1_to_1_are_the_bounds_of_each_dimension(kind):
     np.testing.assert_allclose(dist.to_env(inside), dist.rescale(inside if dist.num_outputs == 2 else np.tanh(inside)))
 
 
-# Catches: a draw where none is wanted; a mean not clipped to the bounds, or not rescaled to them.
-def test_a_policy_without_randomness_does_the_likeliest():
+# Catches: random actions of a deterministic policy; a mean that is not clipped, or not rescaled, to the bounds.
+def test_deterministic_policy_takes_the_most_likely_action():
     values = np.array([[0.1, 0.9, 0.3], [0.7, 0.2, 0.1]], np.float32)
     greedy = Deterministic(Categorical((3,)))
     assert greedy.sample(values, greedy.noise(np.random.default_rng(0), (2,))).tolist() == [1, 0]
@@ -319,9 +323,9 @@ def test_a_policy_without_randomness_does_the_likeliest():
     assert level.num_outputs == 2 and greedy.num_outputs == 3
 
 
-# Catches: `squash` without tanh; `to_env` that does not go through it: a replay would hold other actions than the
+# Catches: `squash` without tanh; a `to_env` without `squash`: a replay buffer would hold other actions than the
 # environment got.
-def test_a_squashed_action_is_what_the_environment_gets():
+def test_rescaled_squashed_action_equals_to_env():
     dist = SquashedGaussian([-1, 0], [1, 10])
     u = np.float32([[-30, 0.3], [0, 2]])
     assert np.abs(dist.squash(u)).max() <= 1 and dist.squash(u)[1, 0] == 0

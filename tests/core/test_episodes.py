@@ -1,4 +1,4 @@
-"""Ends of episodes beside a plain list of what happened."""
+"""Episode ends in a replay buffer, compared with a plain list of the episodes."""
 import numpy as np
 import pytest
 
@@ -9,7 +9,7 @@ from spinup.envs.vector import Step
 
 def play(replay: Replay, episodes: Episodes, rng: np.random.Generator, steps: int, ending: float,
          numbers: list[list[int]]) -> None:
-    """Store random steps, and in `numbers[env]` the episode of each of its steps."""
+    """Store random steps, and append the episode number of each one to `numbers[env]`."""
     n, obs = replay.num_envs, rng.random((replay.num_envs, 2), np.float32)
     for _ in range(steps):
         ended = rng.random(n) < ending
@@ -21,18 +21,19 @@ def play(replay: Replay, episodes: Episodes, rng: np.random.Generator, steps: in
         episodes.follow()
         obs = step.obs
         for env, over in enumerate(ended):
-            numbers[env].append(numbers[env][-1] + over)                  # the last one: of the step to come
+            numbers[env].append(numbers[env][-1] + over)                  # the last number: episode of the next step
 
 
-# Catches: a last row of another environment or episode; the newest row of an episode that is over; rows that were
-# overwritten, counted as its own by an episode longer than the buffer; a resumed run that reads the rows otherwise.
+# Catches: the last row of another environment or episode; the newest row in place of the last row of a finished
+# episode; overwritten rows that an episode longer than the buffer counts as its own; a resumed run that finds other
+# ends.
 @pytest.mark.parametrize("size, n, ending", [(500, 1, 0.2), (47, 3, 0.2), (30, 3, 0.02), (40, 4, 0.9)])
-def test_the_last_row_of_each_episode(size, n, ending):
+def test_last_returns_the_last_row_of_each_episode(size, n, ending):
     rng, replay = np.random.default_rng(size), Replay(size, n, (2,), np.dtype(np.float32), (1,), np.float32)
     episodes, numbers = Episodes(replay), [[0] for _ in range(n)]
     for _ in range(12):
         play(replay, episodes, rng, 9, ending, numbers)
-        for env in range(n):                                              # each call begins with new observations
+        for env in range(n):                                              # each call of `play` starts new episodes
             numbers[env][-1] += 1
         rows = np.arange(replay.oldest, replay.count)
         of = [numbers[row % n][row // n] for row in rows]

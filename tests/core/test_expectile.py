@@ -1,4 +1,4 @@
-"""The loss of expectile regression: its minimum against a search, and against the mean and the maximum."""
+"""The loss of expectile regression: its minimum, compared with a search, with the mean and with the maximum."""
 import pytest
 import torch
 
@@ -14,9 +14,9 @@ def best(values: torch.Tensor, tau: float) -> float:
     return float(near[losses.argmin()])
 
 
-# Catches: tau on the wrong side; no square; the error's sign exchanged.
+# Catches: tau as the weight of the negative errors; a missing square; the wrong sign of the error.
 @pytest.mark.parametrize("tau", [0.1, 0.5, 0.7, 0.95])
-def test_its_gradient_is_zero_at_the_expectile(tau):
+def test_gradient_is_zero_at_the_expectile(tau):
     values = torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     m = torch.tensor(best(values, tau), dtype=torch.float64, requires_grad=True)
     above, below = (values - m.item()).clamp(min=0).mean(), (m.item() - values).clamp(min=0).mean()
@@ -25,8 +25,8 @@ def test_its_gradient_is_zero_at_the_expectile(tau):
     assert float(gradient) == pytest.approx(0, abs=1e-3)
 
 
-# Catches: 1 - tau in place of tau; a half.
-def test_half_is_the_squared_error_and_one_the_maximum():
+# Catches: 1 - tau in place of tau; a factor of one half.
+def test_tau_one_half_gives_the_mean_and_tau_near_one_the_maximum():
     error = torch.tensor([-2.0, 0.0, 3.0])
     assert expectile_loss(error, 0.5).tolist() == [2.0, 0.0, 4.5]
     assert expectile_loss(error, 0.9).tolist() == pytest.approx([0.4, 0.0, 8.1])

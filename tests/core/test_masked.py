@@ -1,4 +1,4 @@
-"""Masked reductions: what does not count changes nothing, and how a batch is cut changes nothing."""
+"""Masked reductions: masked steps change nothing, and the division of a batch into micro-batches changes nothing."""
 import math
 
 import numpy as np
@@ -12,7 +12,7 @@ NAN = float("nan")
 
 
 def batch(seed: int = 0, rows: int = 6, steps: int = 5):
-    """Random losses and a mask of uneven rows, none empty, `[rows, steps]`."""
+    """Random losses `[rows, steps]`, and a mask whose rows have different lengths, none of them 0."""
     generator = torch.Generator().manual_seed(seed)
     loss = torch.randn(rows, steps, generator=generator, dtype=torch.float64)
     lengths = torch.randint(1, steps + 1, (rows, 1), generator=generator)
@@ -27,7 +27,7 @@ def value_and_grad(function, x):
 
 
 # Catches: `x * mask` in select.
-def test_values_by_hand():
+def test_results_match_values_computed_by_hand():
     loss = torch.tensor([[1.0, 2.0, NAN], [3.0, NAN, NAN]])
     mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     assert aggregate(loss, mask, mode="token") == 2.0          # 6 / 3 steps
@@ -50,7 +50,8 @@ def test_padding_changes_no_value_and_no_gradient(mode, padding):
     assert torch.equal(padded_grad, torch.cat([grad, torch.zeros(6, 3)], 1))
 
 
-# Catches: `masked_mean(loss, mask)` in token mode, `rows = len(loss)` in the others, whatever the denominator.
+# Catches: a mode that ignores the denominator: `masked_mean(loss, mask)` in token mode, `rows = len(loss)` in the
+# others.
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("with_mask", [True, False])
 def test_micro_batches_add_up_to_the_whole_step(mode, with_mask):
@@ -80,9 +81,9 @@ def test_row_order_changes_nothing(mode):
     torch.testing.assert_close(whiten(loss[order], mask[order]), whiten(loss, mask)[order])
 
 
-# Catches: correction=1 in the unmasked whiten; `.sum(1)` for `.mean(1)` in the unmasked sequence mode.
+# Catches: correction=1 in the unmasked whiten; `.sum(1)` in place of `.mean(1)` in the unmasked sequence mode.
 @pytest.mark.parametrize("ones", [torch.ones(6, 5), torch.ones(6, 5, dtype=torch.bool)], ids=["float", "bool"])
-def test_no_mask_is_a_mask_of_ones(ones):
+def test_no_mask_equals_a_mask_of_ones(ones):
     loss, _ = batch(3)
     for mode in MODES:
         torch.testing.assert_close(aggregate(loss, ones, mode=mode, length=7), aggregate(loss, mode=mode, length=7))
@@ -90,9 +91,9 @@ def test_no_mask_is_a_mask_of_ones(ones):
     torch.testing.assert_close(whiten(loss, ones), whiten(loss))
 
 
-# Catches: no select around `centred`; `x.nanmean()` for its mean.
+# Catches: a missing `select` around `centred`; `x.nanmean()` as its mean.
 @pytest.mark.parametrize("padding", [NAN, 100.0])
-def test_whiten_looks_only_at_what_counts(padding):
+def test_whiten_ignores_masked_steps(padding):
     x, mask = batch(4)
     counted = x[mask].numpy()
     expected = np.zeros(x.shape)
@@ -100,27 +101,27 @@ def test_whiten_looks_only_at_what_counts(padding):
     np.testing.assert_allclose(whiten(x.masked_fill(~mask, padding), mask).numpy(), expected, atol=1e-7)
 
 
-# Catches: no eps.
+# Catches: a missing eps.
 def test_whiten_of_equal_values_is_zero():
     assert torch.equal(whiten(torch.full((8,), 3.0)), torch.zeros(8))
 
 
-# Catches: `return x` in select; by `select(x.exp(), ...)` in the test, which is why it comes first.
+# Catches: `return x` in select. With `select` after `exp`, the gradient would be NaN.
 def test_select_before_exp_keeps_the_gradient_finite():
     x = torch.tensor([1.0, 1e4], requires_grad=True)
     select(x, torch.tensor([1.0, 0.0])).exp().sum().backward()
     torch.testing.assert_close(x.grad, torch.tensor([math.e, 0.0]))
 
 
-# Catches: no clamp(min=1), in masked_mean or in sequence mode.
+# Catches: a missing clamp(min=1) in masked_mean or in sequence mode.
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_counts(mode):
+def test_loss_and_gradient_are_zero_if_no_step_counts(mode):
     mask, loss = torch.zeros(2, 3), torch.full((2, 3), NAN)
     value, grad = value_and_grad(lambda x: aggregate(x, mask, mode=mode, length=3), loss)
     assert value == 0 and torch.equal(grad, torch.zeros(2, 3))
 
 
-def test_mistakes_are_refused():
+def test_unknown_mode_and_missing_length_are_refused():
     with pytest.raises(ValueError, match="'token', 'sequence' or 'constant', not 'tokens'"):
         aggregate(torch.ones(2, 2), mode="tokens")
     with pytest.raises(ValueError, match="needs length"):

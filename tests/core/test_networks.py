@@ -1,4 +1,4 @@
-"""The networks, and that the actor that acts and the learner that scores are the same function."""
+"""The networks: the actor's distribution and the learner's log-probabilities are the same function."""
 import numpy as np
 import pytest
 import torch
@@ -17,7 +17,7 @@ each_distribution = pytest.mark.parametrize("dist", DISTRIBUTIONS.values(), ids=
 
 
 def observations(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """64 of them as an environment gives them: bytes, or numbers in different units."""
+    """64 observations as from an environment: bytes for images, numbers of different scales for vectors."""
     rng = np.random.default_rng(seed)
     if len(shape) == 3:
         return rng.integers(0, 256, (64, *shape), np.uint8)
@@ -25,7 +25,7 @@ def observations(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 def learn(policy: ActorCritic, minimize, obs: np.ndarray, act: torch.Tensor) -> None:
-    """One update as an algorithm makes it, of weights and statistics; it moves the log-probabilities."""
+    """Make one update as an algorithm does, of weights and statistics. It changes the log-probabilities."""
     minimize(policy.normalise(torch.from_numpy(obs)), act)
     if policy.normaliser is not None:
         policy.normaliser.update(torch.from_numpy(obs))
@@ -37,7 +37,7 @@ def sample(policy: ActorCritic, obs: np.ndarray, seed: int) -> torch.Tensor:
 
 
 def compare(policy: ActorCritic, obs: np.ndarray, act: torch.Tensor) -> torch.Tensor:
-    """log pi(act|obs); asserts that the distribution that the actor draws from gives the same as the learner."""
+    """log pi(act|obs). Asserts that the actor's distribution and the learner give the same values."""
     params = policy.actor()(obs)
     as_tensors = tuple(map(torch.from_numpy, params)) if isinstance(params, tuple) else torch.from_numpy(params)
     acted = policy.dist.log_prob(as_tensors, act)
@@ -47,7 +47,7 @@ def compare(policy: ActorCritic, obs: np.ndarray, act: torch.Tensor) -> torch.Te
     return scored
 
 
-# Catches: `actor` without the normaliser, or with log_std left at its first value; relu for tanh in NumpyMLP.
+# Catches: an `actor` without the normaliser, or with the initial log_std; ReLU in place of tanh in NumpyMLP.
 @pytest.mark.parametrize("normalise", [False, True])
 @each_distribution
 def test_actor_and_learner_agree_through_updates(dist, normalise):
@@ -60,11 +60,11 @@ def test_actor_and_learner_agree_through_updates(dist, normalise):
     for update in range(4):
         seen.append(compare(policy, obs, act))
         learn(policy, minimize, obs, sample(policy, obs, seed=update))
-    assert (seen[0] - seen[-1]).abs().max() > 0.1                         # something was learned in between
+    assert (seen[0] - seen[-1]).abs().max() > 0.1                         # the updates changed the policy
 
 
 def gain(layer: nn.Linear | nn.Conv2d) -> float:
-    """The gain of an orthogonal layer with zero bias; asserts that it is one."""
+    """The gain of an orthogonal layer with zero biases. Asserts that the layer has both properties."""
     weight = layer.weight.detach().flatten(1)
     gram = weight @ weight.T if len(weight) <= weight.shape[1] else weight.T @ weight
     torch.testing.assert_close(gram, gram[0, 0] * torch.eye(len(gram)), rtol=0, atol=1e-5)
@@ -76,8 +76,8 @@ def layers(module: nn.Module) -> list[nn.Module]:
     return [m for m in module.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
 
 
-# Catches: torch's own initialisation; the gains of policy and value swapped; a forgotten convolution.
-def test_gains():
+# Catches: torch's own initialisation; the gains of policy and value exchanged; a convolution that is not initialised.
+def test_layers_are_orthogonal_with_the_intended_gains():
     vector, image = (ActorCritic(shape, Categorical((4,))) for shape in [(3,), (1, 36, 36)])
     assert [gain(m) for m in layers(vector.pi)] == pytest.approx([2**0.5, 2**0.5, 0.01], abs=1e-6)
     assert [gain(m) for m in layers(vector.v)] == pytest.approx([2**0.5, 2**0.5, 1], abs=1e-5)
@@ -85,50 +85,50 @@ def test_gains():
     assert [gain(m) for m in [*layers(image.pi), *layers(image.v)]] == pytest.approx([0.01, 1], abs=1e-5)
 
 
-# Catches: no division by 255; a `view` that mixes lead axes; a width worked out for one size only.
+# Catches: a missing division by 255; a `view` that mixes leading axes; a width that is right for one image size only.
 @pytest.mark.parametrize("shape", [(1, SMALLEST_IMAGE, SMALLEST_IMAGE), (3, 36, 50), (4, 84, 84)])
-def test_cnn_takes_any_lead_axes_and_size(shape):
+def test_cnn_accepts_any_leading_axes_and_image_size(shape):
     torch.manual_seed(0)
     net = NatureCNN(shape)
     images = torch.from_numpy(observations(shape)[:6])
     features = net(images)
-    assert features.shape == (6, 512) and features.abs().max() < 50       # of unit size: bytes have become 0 to 1
+    assert features.shape == (6, 512) and features.abs().max() < 50       # about unit size: bytes are scaled to 0 to 1
     torch.testing.assert_close(net(images.view(2, 3, *shape)), features.view(2, 3, 512))
     torch.testing.assert_close(net(images[4]), features[4], rtol=1e-4, atol=1e-5)
 
 
-# Catches: no check (torch then complains of a kernel larger than its input), or a check of one side.
+# Catches: a missing check, so that torch reports a kernel larger than its input; a check of one side only.
 @pytest.mark.parametrize("shape", [(3, 35, 84), (3, 84, 35)])
-def test_images_too_small_are_refused_by_their_size(shape):
+def test_too_small_images_are_refused_with_their_size(shape):
     with pytest.raises(ValueError, match=f"{shape[1]} x {shape[2]} is too small.*{SMALLEST_IMAGE}"):
         NatureCNN(shape)
 
 
-def test_observations_of_two_axes_are_refused():
+def test_observations_with_two_axes_are_refused():
     with pytest.raises(ValueError, match="neither vectors nor images"):
         ActorCritic((3, 3), Categorical((2,)))
 
 
-# Catches: other pixels for `_torch_actor` than for `evaluate`; FlatAdam that takes a channels-last weight in the
-# order of its memory.
+# Catches: other pixels for the actor than for `evaluate`; a FlatAdam that reads a channels-last weight in the order of
+# its memory.
 @each_distribution
-def test_image_policy_acts_and_scores_the_same_through_updates(dist):
+def test_image_actor_and_learner_agree_through_updates(dist):
     torch.manual_seed(0)
     policy = ActorCritic((2, 36, 40), dist, normalise=True)
-    assert policy.normaliser is None                                      # bytes are of one unit already
+    assert policy.normaliser is None                                      # bytes all have the same scale
     obs = observations((2, 36, 40))
     act = sample(policy, obs, seed=0)
     before = compare(policy, obs, act)
     minimize = FlatAdam(policy.parameters(), lr=1e-3).minimizer(lambda x, act: (policy.evaluate(x, act)[0].mean(), {}))
-    torch.testing.assert_close(compare(policy, obs, act), before)         # made flat, it computes what it did
+    torch.testing.assert_close(compare(policy, obs, act), before)         # FlatAdam's flat tensor changes no output
     for update in range(2):
         learn(policy, minimize, obs, sample(policy, obs, seed=update))
     assert (compare(policy, obs, act) - before).abs().max() > 1e-3
 
 
-# Catches: value and policy on different features, or `squeeze` of the wrong axis at [N, T] of one copy.
+# Catches: different features for value and policy; a `squeeze` of the wrong axis at [N, T] with N = 1.
 @pytest.mark.parametrize("shape", [(3,), (1, 36, 36)])
-def test_evaluate_and_value_agree_for_any_lead_axes(shape):
+def test_evaluate_and_value_agree_for_any_leading_axes(shape):
     policy = ActorCritic(shape, Categorical((4,)))
     obs = torch.from_numpy(observations(shape)[:6]).view(1, 6, *shape)
     logp, entropy, value = policy.evaluate(obs, torch.zeros(1, 6, dtype=torch.int64))
@@ -137,8 +137,9 @@ def test_evaluate_and_value_agree_for_any_lead_axes(shape):
     torch.testing.assert_close(policy.value(obs[0, 0]), value[0, 0], rtol=1e-4, atol=1e-5)
 
 
-# Catches: torch's own orthogonal_, whose last digit the number of threads decides: then the seed would not.
-def test_first_weights_do_not_depend_on_the_number_of_threads():
+# Catches: torch's own orthogonal_. Its last digits depend on the number of threads, so a seed would not fix the
+# weights.
+def test_initial_weights_do_not_depend_on_the_number_of_threads():
     found = []
     for threads in 1, 2:
         torch.set_num_threads(threads)
@@ -149,10 +150,10 @@ def test_first_weights_do_not_depend_on_the_number_of_threads():
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-# Catches: windows of other squares, planes before columns, a side that is not cut to the board, what follows the
-# board seen.
+# Catches: windows of the wrong squares; planes before columns; a kernel that is not limited to the board's size; a
+# result that depends on the numbers after the board.
 @pytest.mark.parametrize("shape, kernel", [((6, 7, 2), 4), ((3, 3, 2), 4), ((5, 2, 3), 2)])
-def test_a_board_is_convolved_as_torch_does_it_and_in_numpy_too(shape, kernel):
+def test_board_convolution_matches_torch_and_its_numpy_version(shape, kernel):
     torch.manual_seed(0)
     rows, columns, planes = shape
     sides, k = (min(kernel, rows), min(kernel, columns)), 5
@@ -168,23 +169,23 @@ def test_a_board_is_convolved_as_torch_does_it_and_in_numpy_too(shape, kernel):
     np.testing.assert_allclose(NumpyMLP(net)(x.numpy()), net(x).detach().numpy(), rtol=0, atol=1e-5)
 
 
-# Catches: other convolutions than those of Mnih et al. (2015).
-def test_the_convolutions_are_natures():
+# Catches: convolutions other than those of Mnih et al. (2015).
+def test_convolutions_are_those_of_the_nature_cnn():
     layers = [x for x in NatureCNN((4, 84, 84)).modules() if isinstance(x, nn.Conv2d)]
     assert [(*x.weight.shape, *x.stride) for x in layers] == [
         (32, 4, 8, 8, 4, 4), (64, 32, 4, 4, 2, 2), (64, 64, 3, 3, 1, 1)]
 
 
-# Catches: an activation that reaches one of the two networks only.
+# Catches: an activation that only one of the two networks gets.
 @pytest.mark.parametrize(("activation", "scales"), [("relu", True), ("tanh", False)])
-def test_pi_and_v_have_the_activation_asked_for(activation, scales):
+def test_pi_and_v_have_the_requested_activation(activation, scales):
     torch.manual_seed(0)
     net, x = ActorCritic((3,), Categorical((2,)), activation=activation), torch.randn(5, 3)
-    for part in (net.pi, net.v):                                   # without biases, ReLU alone is homogeneous
+    for part in (net.pi, net.v):                                   # with zero biases, only ReLU is homogeneous
         assert torch.allclose(part(3 * x), 3 * part(x), rtol=1e-4, atol=1e-6) == scales
 
 
-# Catches: normalised layers of the actor only.
+# Catches: layer norm in the actor only.
 def test_layer_norm_is_in_every_network():
     nets = ActorCritics((3,), NoisyAction([-1.0], [1.0], 0.1), (8,), critics=2, layer_norm=True)
     for net in (nets.pi, *nets.q, QNetwork((3,), 2, (8,), layer_norm=True).advantage):

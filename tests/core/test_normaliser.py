@@ -1,4 +1,4 @@
-"""Running statistics against numpy on all the data at once."""
+"""Running statistics, compared with numpy on all the data at once."""
 import numpy as np
 import pytest
 import torch
@@ -11,8 +11,8 @@ def data(n, shape, seed=0):
     return torch.from_numpy((noise * np.arange(1, 1 + np.prod(shape)).reshape(shape) + 3).astype(np.float32))
 
 
-# Catches: the mean of the squares taken for the variance; a count of 1.
-def test_sums_add_what_the_observations_themselves_would():
+# Catches: the mean of the squares in place of the variance; a count of 1 for each call.
+def test_adding_sums_equals_adding_the_observations():
     torch.manual_seed(0)
     whole, parts = Normaliser((3,)), Normaliser((3,))
     for n in 5, 12:
@@ -23,13 +23,13 @@ def test_sums_add_what_the_observations_themselves_would():
         torch.testing.assert_close(parts.state_dict()[name], value)
 
 
-# Catches: no `share * (1 - share) * delta**2`; correction=1; `share = 0.01`, a moving average.
+# Catches: a missing `share * (1 - share) * delta**2`; correction=1; `share = 0.01`, which gives a moving average.
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4)])
 @pytest.mark.parametrize("cuts", [[1], [1, 2, 3], [100, 900], [250, 500, 750]])
-def test_statistics_are_numpys_on_all_the_data(shape, cuts):
+def test_statistics_match_numpy_on_all_the_data(shape, cuts):
     x, normaliser = data(1000, shape), Normaliser(shape, clip=2.0)
     for piece in x.tensor_split(cuts):
-        normaliser.update(piece.reshape(1, len(piece), *shape))          # leading dimensions are all batch
+        normaliser.update(piece.reshape(1, len(piece), *shape))          # all leading axes are the batch
     exact = x.numpy().astype(np.float64)
     np.testing.assert_allclose(normaliser.mean.numpy(), exact.mean(0), rtol=1e-12)
     np.testing.assert_allclose(normaliser.var.numpy(), exact.var(0), rtol=1e-12)
@@ -41,22 +41,22 @@ def test_statistics_are_numpys_on_all_the_data(shape, cuts):
 
 
 # Catches: `x.float()` in update.
-def test_a_large_mean_does_not_eat_the_variance():
+def test_variance_is_accurate_for_a_large_mean():
     x, normaliser = 1000 + 0.1 * data(4000, (1,)), Normaliser((1,))
     for piece in x.chunk(400):
         normaliser.update(piece)
     np.testing.assert_allclose(normaliser.var.numpy(), x.numpy().astype(np.float64).var(0), rtol=1e-9)
 
 
-# Catches: `var` 0 at the start; another limit than 10 by default.
-def test_before_any_data_it_only_clips():
+# Catches: an initial `var` of 0; a default limit other than 10.
+def test_normaliser_only_clips_before_its_first_update():
     x = torch.tensor([[0.1, -0.2], [50.0, -50.0]])
     assert torch.equal(Normaliser((2,))(x), x.clamp(-10, 10))
 
 
-# Catches: division by the deviation in the view; no dtype=np.float32 in the subtraction.
+# Catches: a division by the standard deviation in the view; a subtraction without dtype=np.float32.
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_numpy_view_is_forward_to_the_last_bit(dtype):
+def test_numpy_view_equals_forward_to_the_last_bit(dtype):
     normaliser = Normaliser((3,), clip=2.0)
     normaliser.update(data(100, (3,)))
     x = data(500, (3,), 1).numpy().astype(dtype) * dtype(1.1)
@@ -65,8 +65,8 @@ def test_the_numpy_view_is_forward_to_the_last_bit(dtype):
     np.testing.assert_array_equal(out, normaliser(torch.from_numpy(x)).numpy())
 
 
-# Catches: `self.mean` read within the view's function.
-def test_a_view_stays_as_it_was_made():
+# Catches: a view that reads `self.mean` at each call.
+def test_numpy_view_keeps_the_statistics_of_its_creation():
     normaliser, x = Normaliser((3,)), data(10, (3,))
     normaliser.update(x)
     view = normaliser.numpy_view()
@@ -78,7 +78,7 @@ def test_a_view_stays_as_it_was_made():
 
 # Catches: `self.update(x)` in forward.
 @pytest.mark.parametrize("training", [True, False])
-def test_looking_does_not_change_the_statistics(training):
+def test_normalising_does_not_change_the_statistics(training):
     normaliser = Normaliser((3,)).train(training)
     normaliser.update(data(10, (3,)))
     before = {k: v.clone() for k, v in normaliser.state_dict().items()}
@@ -103,10 +103,10 @@ def rewards_and_ends(N=3, T=40, seed=0):
     return [torch.from_numpy(x) for x in ((5 + rng.standard_normal((N, T))).astype(np.float32), terminated, truncated)]
 
 
-# Catches: no roll; truncation that does not reset; `returns` not carried from rollout to rollout, or not
-# discounted; the mean subtracted.
+# Catches: a missing roll; a truncation that does not reset the return; `returns` that are not kept from rollout to
+# rollout, or not discounted; a subtraction of the mean.
 @pytest.mark.parametrize("cuts", [[], [1], [13, 14, 30]])
-def test_rewards_are_divided_by_the_deviation_of_the_running_return(cuts):
+def test_rewards_are_divided_by_the_standard_deviation_of_the_return(cuts):
     gamma, (rewards, terminated, truncated) = 0.9, rewards_and_ends()
     scaler, returns, seen = ReturnScaler(3, gamma, clip=1.2), np.zeros(3), []
     start = 0
@@ -132,16 +132,16 @@ def test_return_scaler_round_trips_through_its_state():
     assert torch.equal(*(s.update_and_scale(*rewards_and_ends(seed=2)) for s in (saved, loaded)))
 
 
-# Catches: no clamp.
-def test_clip():
+# Catches: a missing clamp.
+def test_scaled_rewards_are_clipped():
     rewards = torch.zeros(1, 1000)
     rewards[0, 500] = 1e6
     scaled = ReturnScaler(1, 0.0, clip=10.0).update_and_scale(rewards, torch.zeros(1, 1000), torch.zeros(1, 1000))
     assert scaled.max() == 10.0
 
 
-# Catches: the return so far of an episode that a resumed run has lost.
-def test_lost_episodes_have_no_return():
+# Catches: the old return so far of an episode that a resumed run has lost.
+def test_begin_anew_resets_the_returns_so_far():
     lost, new = ReturnScaler(3, 0.9), ReturnScaler(3, 0.9)
     lost.update_and_scale(*rewards_and_ends(seed=1))
     new.load_state_dict({**lost.state_dict(), "returns": torch.zeros(3, dtype=torch.float64)})

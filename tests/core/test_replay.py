@@ -1,5 +1,4 @@
-"""The replay beside plain lists of all that ever happened; priorities beside a table that is summed from left to right.
-"""
+"""The replay buffer, compared with plain lists of all steps; priorities, compared with a table and its running sum."""
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -13,11 +12,11 @@ from spinup.core.priorities import Priorities
 from spinup.core.replay import Replay, replay_bytes
 from spinup.envs.vector import Step
 
-SIZE = 50               # of replays here; three environments do not divide it
+SIZE = 50               # size of the replay buffers here; it is not divisible by three environments
 
 
 class Event(NamedTuple):
-    """One step of one environment, and all that a replay should know of it."""
+    """One step of one environment, with all that a replay buffer must return of it."""
 
     obs: np.ndarray
     act: np.ndarray
@@ -25,7 +24,7 @@ class Event(NamedTuple):
     next_obs: np.ndarray
     terminated: bool
     ended: bool
-    needs: int                          # the first frame of `obs`, counted over all that were shown
+    needs: int                          # number of the first frame of `obs`, counted over all frames
 
     def same(self, obs, act, next_obs, terminated) -> bool:
         return (np.array_equal(self.obs, obs) and np.array_equal(self.act, act)
@@ -33,9 +32,9 @@ class Event(NamedTuple):
 
 
 class World:
-    """N environments of random observations, no two alike, and every step that they made: `past[env][step]`.
+    """N environments with random observations, all of them different. `past[env][step]` holds every step.
 
-    ending: how likely a step ends an episode; half of these are terminated, half truncated, some of them both.
+    ending: the probability that a step ends an episode. An end is a termination, a truncation or both.
     """
 
     def __init__(self, num_envs: int, kind: str, ending: float, seed: int = 0):
@@ -44,11 +43,11 @@ class World:
                                                "stacked": ((4, 3, 2), np.uint8, 4)}[kind]
         self.act_shape, self.act_dtype = ((2,), np.float32) if kind == "vector" else ((), np.int64)
         self.past: list[list[Event]] = [[] for _ in range(num_envs)]
-        self.shown = 0                                                    # frames
+        self.shown = 0                                                    # frames so far
         self.begin()
 
     def begin(self) -> None:
-        """New episodes everywhere."""
+        """Start a new episode in every environment."""
         self.obs = self.new(self.N, *self.shape)
         self.at = np.array([self.show(self.frames) for _ in range(self.N)])
 
@@ -91,7 +90,7 @@ class World:
         return self.past[number % self.N][number // self.N]
 
     def first_whole_row(self, replay: Replay) -> int:
-        """The first row all of whose followers are still there: neither they nor their frames were overwritten."""
+        """The first row from which on all rows are stored: neither they nor their frames were overwritten."""
         gone = [i for i in range(max(0, replay.count - replay.size), replay.count)
                 if self.row(i).needs < self.shown - replay.room]
         return max([replay.count - replay.size, 0, *(i + 1 for i in gone)])
@@ -101,12 +100,12 @@ worlds = pytest.mark.parametrize(("num_envs", "kind"), [
     (n, kind) for n in (1, 3) for kind in ("vector", "image", "stacked")])
 
 
-# Catches: `led_to = next_obs`; `frames[:, :1]` of a stack; `self.now` not set where an episode was
-# cut; `terminated | truncated` stored for terminated; `size` frames without the room for stacks; the
-# oldest frame of one environment for that of all: the others' rows would show frames of later steps.
+# Catches: `led_to = step.obs` at an episode end; `frames[:, :1]` of a stack; a `self.now` that is not updated at an
+# episode end; `terminated | truncated` stored as terminated; `size` frames without the room for stacks; the oldest
+# frame of one environment in place of all: rows of the others would show frames of later steps.
 @worlds
 @pytest.mark.parametrize("ending", [0, 0.1, 0.5])
-def test_every_row_is_the_step_that_was_made(num_envs, kind, ending):
+def test_every_row_holds_the_transition_of_its_step(num_envs, kind, ending):
     world = World(num_envs, kind, ending, seed=num_envs)
     replay = world.replay()
     for _ in range(4 * SIZE // num_envs):
@@ -121,17 +120,17 @@ def test_every_row_is_the_step_that_was_made(num_envs, kind, ending):
             assert event.same(obs[i], act[i], next_obs[i], terminated[i]) and event.rew == rew[i]
         assert len(rows) == len(replay) and replay.oldest == world.first_whole_row(replay)
     if not ending:
-        assert len(replay) == SIZE                                        # where no episode ends, all of them
+        assert len(replay) == SIZE                                        # no episode end, so no row is dropped early
     past = [event for events in world.past for event in events]
     assert {(e.terminated, e.ended) for e in past} == ({(False, False), (False, True), (True, True)} if ending else
                                                        {(False, False)})
 
 
-# Catches: rows of another environment (`np.arange(n)` without N); episodes not told apart; `terminated` or
-# `next_obs` of the first step; rewards after the end kept.
+# Catches: rows of another environment (`np.arange(n)` without N); steps of the next episode; `terminated` or `next_obs`
+# of the first step; rewards after the episode end.
 @worlds
 @pytest.mark.parametrize("n", [1, 3, 5])
-def test_n_steps_stay_within_an_episode_and_what_is_stored(num_envs, kind, n):
+def test_n_steps_stay_within_the_episode_and_the_stored_rows(num_envs, kind, n):
     world = World(num_envs, kind, 0.15, seed=n)
     replay = world.replay()
     lengths = set()
@@ -156,9 +155,9 @@ def test_n_steps_stay_within_an_episode_and_what_is_stored(num_envs, kind, n):
     assert lengths == set(range(1, n + 1))
 
 
-# Catches: no test of the frames at all. Every step begins an episode here, and stores five frames.
+# Catches: a missing check of the frames. Every step here ends an episode, and stores five frames.
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_where_frames_run_out_rows_are_forgotten(num_envs):
+def test_rows_whose_frames_are_overwritten_are_dropped(num_envs):
     world = World(num_envs, "stacked", 1)
     replay = world.replay()
     for _ in range(SIZE):
@@ -169,8 +168,8 @@ def test_where_frames_run_out_rows_are_forgotten(num_envs):
     assert replay.oldest <= drawn.min() and drawn.max() < replay.count
 
 
-# Catches: `count - 1` as the end; from 0 on; a draw that is not of the generator given.
-def test_each_row_is_drawn_as_often_as_another():
+# Catches: `count - 1` as the upper end; 0 as the lower end; samples that ignore the given generator.
+def test_rows_are_sampled_uniformly():
     world = World(1, "vector", 0.2)
     replay = world.replay()
     for _ in range(3 * SIZE):
@@ -185,31 +184,32 @@ def test_each_row_is_drawn_as_often_as_another():
     np.testing.assert_array_less(np.abs(counts - expected), 4.5 * np.sqrt(expected))
 
 
-# Catches: the room of current stacks left out; the bytes of an action, or of a stack's numbers, left out.
+# Catches: a size without the room of current stacks, without the bytes of an action, or without a stack's frame
+# numbers.
 @worlds
-def test_the_memory_announced_is_the_memory_taken(num_envs, kind):
+def test_replay_bytes_equals_the_allocated_memory(num_envs, kind):
     world = World(num_envs, kind, 0.1)
     replay = world.replay()
     taken = sum(ring.nbytes for ring, _ in replay.rings().values())
     assert taken == replay_bytes(SIZE, num_envs, world.shape, np.dtype(world.dtype), world.act_shape, world.frames)
     arrays = [v for v in [*vars(replay).values(), *replay.rows.values()] if isinstance(v, np.ndarray)]
-    assert taken == sum(array.nbytes for array in arrays)                 # and nothing beside the rings
+    assert taken == sum(array.nbytes for array in arrays)                 # no array beside the rings
 
 
-def test_a_replay_smaller_than_one_step_is_refused():
+def test_replay_buffer_smaller_than_one_step_is_refused():
     with pytest.raises(ValueError, match="a replay buffer of 2 steps cannot hold one step of 3 environments"):
         Replay(2, 3, (1,), np.dtype(np.float32), (), np.int64)
 
 
-# Catches: any of the counters, or `now`, not in the state; a ring not in `rings`, or counted by the other
-# counter. The copy gets its rings from elsewhere, as from the files beside a checkpoint.
+# Catches: a state without one of the counters, or without `now`; a ring that is missing in `rings`, or that has the
+# wrong counter. The copy gets its rings separately, as from the files beside a checkpoint.
 @worlds
 @pytest.mark.parametrize("steps", [5, 70])
-def test_a_copy_of_rings_and_counters_goes_on_alike(num_envs, kind, steps):
+def test_restored_replay_buffer_continues_like_the_original(num_envs, kind, steps):
     world = World(num_envs, kind, 0.2)
     replay, copy = world.replay(), world.replay()
     for step in range(steps):
-        world.step(*[replay, copy][:1 + (step < 3)])                      # the copy has a history of its own
+        world.step(*[replay, copy][:1 + (step < 3)])                      # the copy stores only the first three steps
     for name, (ring, count) in replay.rings().items():
         written = np.arange(max(0, count - len(ring)), count) % len(ring)
         copy.rings()[name][0][written] = ring[written]
@@ -218,10 +218,10 @@ def test_a_copy_of_rings_and_counters_goes_on_alike(num_envs, kind, steps):
             np.testing.assert_array_equal(ring[written], rew)
     state = replay.state_dict()
     frames = replay.frame_count
-    for other in (replay, copy):                                          # saving loads what was saved
+    for other in (replay, copy):                                          # loading its own state changes nothing
         other.load_state_dict(state)
     world.step(replay, copy)
-    assert copy.frame_count == replay.frame_count < frames + 2 * num_envs * (replay.stacked + 1)       # nothing twice
+    assert copy.frame_count == replay.frame_count < frames + 2 * num_envs * (replay.stacked + 1)       # no duplicates
     assert len(copy) == len(replay) and copy.oldest == replay.oldest
     for _ in range(10):
         world.step(replay, copy)
@@ -235,8 +235,8 @@ def test_a_copy_of_rings_and_counters_goes_on_alike(num_envs, kind, steps):
         assert world.row(number).same(obs, act, next_obs, terminated)
 
 
-# Catches: `terminated | truncated` asked for the border, or `now` kept: a resumed run whose environments could
-# not be saved has begun new episodes, but none ended, and returns would sum the rewards of two.
+# Catches: an episode border that depends on `terminated | truncated`; a `now` that is kept. A resumed run that could
+# not save its environments starts new episodes, although none ended. Returns would sum the rewards of two episodes.
 @worlds
 def test_n_steps_do_not_cross_into_the_episodes_of_a_resumed_run(num_envs, kind):
     world = World(num_envs, kind, 0)
@@ -254,10 +254,10 @@ def test_n_steps_do_not_cross_into_the_episodes_of_a_resumed_run(num_envs, kind)
     assert not replay.sample_n(rows, 4).terminated.any()
 
 
-# Catches: counters, or the current observations, kept; `there` not asked by `sample_n`, or one row too many: the
-# rows of before still lie there, with numbers of frames that fit.
+# Catches: counters or current observations that are kept; a `sample_n` without the check `there`, or with a row too
+# many: the old rows are still in memory, and their frame numbers match.
 @worlds
-def test_a_forgotten_replay_begins_anew(num_envs, kind):
+def test_emptied_replay_buffer_returns_only_new_rows(num_envs, kind):
     old = World(num_envs, kind, 0)
     replay = old.replay()
     for _ in range(SIZE):
@@ -276,7 +276,7 @@ def test_a_forgotten_replay_begins_anew(num_envs, kind):
 
 
 class Table:
-    """Priorities as the paper has them: a list of p^alpha, searched in its running sum."""
+    """Priorities as in the paper: a table of p^alpha that is searched by its running sum."""
 
     def __init__(self, size: int, alpha: float):
         self.size, self.alpha, self.weight = size, alpha, defaultdict(float)
@@ -287,16 +287,17 @@ class Table:
             self.weight[int(row)] = float(p) ** self.alpha if p else 0.0
 
     def in_slots(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and weights, in the order in which the tree has them."""
+        """Rows and weights, in the order of the tree's leaves."""
         rows = np.array(sorted(self.weight, key=lambda row: row % self.size))
         return rows, np.array([self.weight[row] for row in rows])
 
 
-# Catches: no alpha; `left > sums`; one number for all draws; no shares, or of unequal size; sums not renewed up
-# to the root; leaves not a power of 2 (or one too few); row numbers not turned back from slots.
+# Catches: a missing alpha; `left > sums`; one random number for all samples; samples without equal shares; sums that
+# are not updated up to the root; a number of leaves that is not a power of 2, or is too small; slots in place of row
+# numbers.
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 33])
 @pytest.mark.parametrize("alpha", [0, 0.6, 1])
-def test_rows_are_drawn_in_shares_in_proportion_to_their_priority(size, alpha):
+def test_rows_are_sampled_from_equal_shares_in_proportion_to_priority(size, alpha):
     rng, priorities, table = np.random.default_rng(size), Priorities(size, alpha), Table(size, alpha)
     for count in range(1, 4 * size):
         new, p = np.array([count - 1]), rng.exponential(size=1)
@@ -314,7 +315,7 @@ def test_rows_are_drawn_in_shares_in_proportion_to_their_priority(size, alpha):
         np.testing.assert_allclose(probability, expected[index], rtol=1e-12)
 
 
-# Catches: new rows with 1, or with the priority of the newest; `largest` lowered by later, smaller ones.
+# Catches: new rows with priority 1, or with that of the newest row; a `largest` that later, smaller priorities lower.
 def test_new_rows_have_the_largest_priority_so_far():
     priorities = Priorities(10, 1)
 
@@ -324,7 +325,7 @@ def test_new_rows_have_the_largest_priority_so_far():
         return [round(float(p[0] / min(map(np.min, first))), 6) for p in first]
 
     priorities.set(np.arange(3))
-    assert shares(3) == [1, 1, 1]                                         # before anything was measured
+    assert shares(3) == [1, 1, 1]                                         # before any priority was set
     priorities.set(np.array([0, 1]), np.array([4, 0.5]))
     priorities.set(np.array([3]))
     assert shares(4) == [8, 1, 2, 8]
@@ -334,7 +335,7 @@ def test_new_rows_have_the_largest_priority_so_far():
 
 
 class Edge:
-    """The random numbers at an edge of what a generator can give."""
+    """A generator whose random numbers are all at an edge of its range."""
 
     def __init__(self, value: float):
         self.value = value
@@ -343,11 +344,11 @@ class Edge:
         return np.full(n, self.value)
 
 
-# Catches: `0 ** alpha` for alpha 0; no look at the empty half; `>` for `>=` at 0.
+# Catches: `0 ** alpha` at alpha 0; a missing check for a half with sum 0; `>` in place of `>=` at 0.
 @pytest.mark.parametrize("alpha", [0, 0.6, 1])
 @pytest.mark.parametrize("rng", [np.random.default_rng(0), Edge(0.0), Edge(float(np.nextafter(1, 0)))],
                          ids=["random", "0", "almost 1"])
-def test_what_has_priority_0_is_never_drawn(alpha, rng):
+def test_rows_with_priority_0_are_never_sampled(alpha, rng):
     priorities, wanted = Priorities(100, alpha), np.array([1, 2, 30, 31, 32, 70])
     priorities.set(np.arange(100), 0.1)
     priorities.set(np.setdiff1d(np.arange(100), wanted), 0)
@@ -359,8 +360,8 @@ def test_what_has_priority_0_is_never_drawn(alpha, rng):
     np.testing.assert_allclose(priorities.sums[1], 6 * 0.1 ** alpha)
 
 
-# Catches: a state of another size, which broke the extension of a run with a large replay buffer.
-def test_priorities_of_an_extended_run_keep_their_rows():
+# Catches: a load that fails for another size. It broke the extension of a run with a large replay buffer.
+def test_priorities_are_loaded_into_a_tree_of_another_size():
     short, longer, fresh = Priorities(20, 0.7), Priorities(50, 0.7), Priorities(50, 0.7)
     short.set(np.arange(20), np.linspace(0.1, 5, 20))
     fresh.set(np.arange(20), np.linspace(0.1, 5, 20))
@@ -368,15 +369,15 @@ def test_priorities_of_an_extended_run_keep_their_rows():
     np.testing.assert_array_equal(longer.sums, fresh.sums)
     assert longer.largest == fresh.largest
 
-    longer, short, fresh = Priorities(200, 0.7), Priorities(20, 0.7), Priorities(20, 0.7)          # and of a shortened
+    longer, short, fresh = Priorities(200, 0.7), Priorities(20, 0.7), Priorities(20, 0.7)          # a shortened run
     for priorities in (longer, fresh):
         priorities.set(np.arange(20), np.linspace(0.1, 5, 20))
     short.load_state_dict(longer.state_dict())
     np.testing.assert_array_equal(short.sums, fresh.sums)
 
 
-# Catches: the sums or `largest` not in the state, or not copied.
-def test_priorities_go_on_from_their_state():
+# Catches: a state without the sums or without `largest`; a state that is not a copy.
+def test_priorities_are_restored_from_their_state():
     kept, other = Priorities(20, 0.7), Priorities(20, 0.7)
     kept.set(np.arange(20), np.linspace(0.1, 5, 20))
     other.set(np.arange(20), 9.0)
@@ -384,7 +385,7 @@ def test_priorities_go_on_from_their_state():
     kept.set(np.arange(5), 50.0)
     kept.load_state_dict(state)
     other.load_state_dict(state)
-    kept.set(np.arange(4), 0.2)                                           # must not reach into the state, nor the other
+    kept.set(np.arange(4), 0.2)                                           # must not change the state or the other
     other.set(np.arange(4), 0.2)
     for each in (kept, other):
         each.set(np.arange(20, 22))
@@ -400,7 +401,7 @@ def test_priorities_go_on_from_their_state():
 
 
 def only_what_is_there(monkeypatch, dies_at: int | None = None) -> list[int]:
-    """From now on a draw of anything else fails; the list gains the number of rows of each draw of what is there."""
+    """Make every sample of a dropped row fail. The returned list gains the buffer's length at each sample."""
     sample_n, draws = Replay.sample_n, []
 
     def checked(replay, rows, n):
@@ -420,30 +421,30 @@ def prioritised(tmp_path, **settings) -> dqn.Config:
                       **settings)
 
 
-# Catches: the newest rows given their priority after the forgotten ones lost it, where they are the same.
-def test_of_a_tiny_replay_what_is_forgotten_has_no_priority():
+# Catches: new rows that get a priority although the small buffer has already dropped them.
+def test_new_rows_that_are_dropped_at_once_get_no_priority():
     priorities = Priorities(18, 1.0)
     priorities.follow(SimpleNamespace(count=12, size=18, oldest=9, num_envs=4))
     rows = priorities.sums[priorities.leaves:]
     assert (rows[:9] == 0).all() and (rows[9:12] > 0).all()
 
 
-# Catches: forgotten rows left with their priority: their frames are those of other steps by then.
+# Catches: dropped rows that keep their priority, although their frames by then are those of other steps.
 @pytest.mark.long("1")
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_prioritised_dqn_never_draws_what_is_forgotten(num_envs, monkeypatch, tmp_path):
+def test_prioritised_dqn_never_samples_dropped_rows(num_envs, monkeypatch, tmp_path):
     draws = only_what_is_there(monkeypatch)
     dqn.train(prioritised(tmp_path, num_envs=num_envs))
-    assert 30 <= min(draws[-200:]) < 100                                  # when it was full: episodes ended
+    assert 30 <= min(draws[-200:]) < 100                                  # full, but episode ends cost rows
 
 
-# Catches: priorities kept when the replay is lost: they are of rows that are no more.
+# Catches: priorities that are kept when the replay buffer is lost, although their rows no longer exist.
 @pytest.mark.long
-def test_prioritised_dqn_goes_on_without_its_replay(monkeypatch, tmp_path):
+def test_prioritised_dqn_resumes_without_its_replay_buffer(monkeypatch, tmp_path):
     cfg = prioritised(tmp_path, checkpoint_steps=150, save_replay=False)
     with monkeypatch.context() as patch, pytest.raises(SystemError):
         only_what_is_there(patch, dies_at=200)
         dqn.train(cfg)
     draws = only_what_is_there(monkeypatch)
     assert dqn.train(cfg, resume=tmp_path / "x/x_s1").status == "finished"
-    assert draws[0] == 30                                                 # it waited until there was enough again
+    assert draws[0] == 30                                                 # it waited for `learning_starts` steps

@@ -1,4 +1,4 @@
-"""Returns and advantages against sums written from their definitions, one step at a time."""
+"""Returns and advantages, compared with sums written from their definitions, step by step."""
 import numpy as np
 import pytest
 import torch
@@ -9,7 +9,8 @@ NAN = float("nan")
 
 
 def random_rollout(seed: int) -> dict[str, torch.Tensor]:
-    """A rollout `[B, T]` of random size with both endings, steps that do not count, and NaN where nothing may look."""
+    """A random rollout `[B, T]` with terminations, truncations and masked steps, and NaN where a value must not
+    matter."""
     rng = np.random.default_rng(seed)
     B, T = int(rng.integers(1, 5)), int(rng.integers(1, 41))
     terminated, truncated = (rng.random((B, T)) < p for p in rng.choice([0, 0.1, 0.3], 2))   # may be both at once
@@ -44,10 +45,10 @@ def by_definition(rollout: dict[str, torch.Tensor], per_step) -> np.ndarray:
     return out
 
 
-# Catches: the recursion cut by `terminated` only; `next_values` cut by `truncated` too, or multiplied by ~over;
-# `lam` left out; `select(decay, mask, 0.0)`; every other pass left out (`k *= 4`).
+# Catches: a recursion that only `terminated` cuts; `next_values` that `truncated` cuts too, or that are multiplied by
+# ~over; a missing `lam`; `select(decay, mask, 0.0)`; every second pass left out (`k *= 4`).
 @pytest.mark.parametrize("seed", range(40))
-def test_gae_is_its_definition(seed):
+def test_gae_matches_its_definition(seed):
     rollout, gamma, lam = random_rollout(seed), 0.97, 0.9
 
     def advantage(row, steps):
@@ -63,11 +64,11 @@ def test_gae_is_its_definition(seed):
     np.testing.assert_allclose(targets.numpy(), expected + values, atol=1e-12)
 
 
-# Catches: `cut = truncated.bool()` (both endings at once then bootstrap); `last` as the last column; no gamma
-# before the bootstrap.
+# Catches: `cut = truncated.bool()`, which bootstraps a step that is both terminated and truncated; `last` as the last
+# column; a bootstrap without gamma.
 @pytest.mark.parametrize("bootstrapped", [True, False])
 @pytest.mark.parametrize("seed", range(40))
-def test_discounted_is_its_definition(seed, bootstrapped):
+def test_discounted_matches_its_definition(seed, bootstrapped):
     rollout, gamma = random_rollout(seed), 0.97
 
     def reward_to_go(row, steps):
@@ -84,12 +85,12 @@ def test_discounted_is_its_definition(seed, bootstrapped):
 
 # Catches: `cut | last` without `& ~over`.
 @pytest.mark.parametrize(("terminated", "truncated", "expected"), [
-    (0, 0, [1 + 0.5 * 5, 5]),         # cut mid-episode: 1 + 0.5 * V
-    (0, 1, [1 + 0.5 * 5, 5]),         # the clock ran out: the same
-    (1, 0, [1 + 0.5 * 1, 1]),         # the task ended: nothing follows
-    (1, 1, [1 + 0.5 * 1, 1]),         # in the same step as the clock: it ended
+    (0, 0, [1 + 0.5 * 5, 5]),         # the rollout ends mid-episode: 1 + 0.5 * V
+    (0, 1, [1 + 0.5 * 5, 5]),         # time limit: the same
+    (1, 0, [1 + 0.5 * 1, 1]),         # terminated: nothing follows
+    (1, 1, [1 + 0.5 * 1, 1]),         # both in one step: terminated
 ])
-def test_three_ways_to_stop_by_hand(terminated, truncated, expected):
+def test_termination_truncation_and_rollout_end_match_values_by_hand(terminated, truncated, expected):
     rewards, values = torch.ones(1, 2), torch.tensor([[3.0, 7.0]])
     next_values = torch.tensor([[7.0, 8.0]])
     term, trunc = torch.tensor([[0.0, terminated]]), torch.tensor([[0.0, truncated]])
@@ -100,7 +101,7 @@ def test_three_ways_to_stop_by_hand(terminated, truncated, expected):
 
 
 # Catches: a decay of 0.999 gamma.
-def test_with_gamma_and_lam_1_and_no_values_advantages_are_returns():
+def test_advantages_with_gamma_1_lambda_1_and_zero_values_are_returns():
     rewards = torch.randint(-9, 10, (3, 50), generator=torch.Generator().manual_seed(0)).float()
     zero = torch.zeros_like(rewards)
     adv, targets = gae(rewards, zero, zero, zero, zero, gamma=1.0, lam=1.0)
@@ -109,12 +110,12 @@ def test_with_gamma_and_lam_1_and_no_values_advantages_are_returns():
     assert torch.equal(discounted(rewards, zero, zero, gamma=1.0), adv)
 
 
-# Catches: the value at a truncation taken from the next column; `next_values` cut by `truncated`.
+# Catches: a value at a truncation that comes from the next column; `next_values` that `truncated` cuts.
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
-def test_true_values_leave_no_advantage_however_the_rollout_is_cut(lam):
+def test_advantages_are_zero_for_the_true_values(lam):
     gamma, length = 0.9, 12                              # reward t at step t, ends after 12 steps; V by the definition
     V = np.array([sum(gamma ** (s - t) * s for s in range(t, length)) for t in range(length)] + [NAN])
-    step = np.array([0, 1, 2, 3, 4, 0, 1, 2, 9, 10, 11, 5, 6])   # truncated after 4 and 2, ends at 11, cut after 6
+    step = np.array([0, 1, 2, 3, 4, 0, 1, 2, 9, 10, 11, 5, 6])   # truncated at 4 and 2, terminated at 11, row ends at 6
     terminated, truncated = step == 11, np.isin(np.arange(13), [4, 7])
     row = [torch.tensor(x)[None] for x in (step.astype(float), V[step], V[step + 1], terminated, truncated)]
     adv, targets = gae(*row, gamma=gamma, lam=lam)
@@ -123,26 +124,27 @@ def test_true_values_leave_no_advantage_however_the_rollout_is_cut(lam):
 
 
 def both(rollout):
-    """Everything this module makes of a rollout."""
+    """Advantages, value targets and returns of a rollout."""
     returns = discounted(rollout["rewards"], rollout["terminated"], rollout["truncated"], gamma=0.9,
                          bootstrap=rollout["next_values"], mask=rollout["mask"])
     return *gae(**rollout, gamma=0.9, lam=0.8), returns
 
 
-# Catches: no `select(deltas, mask)`; decay 0 at masked steps; `last` as the last column; result not selected.
+# Catches: a missing `select(deltas, mask)`; a decay of 0 at masked steps; `last` as the last column; a result without
+# `select`.
 @pytest.mark.parametrize("seed", range(10))
-def test_steps_that_do_not_count_may_be_put_in_or_taken_out(seed):
-    rollout = {k: v[:1] for k, v in random_rollout(seed).items()}        # one row, so that it can be cut to what counts
+def test_masked_steps_may_be_inserted_or_removed(seed):
+    rollout = {k: v[:1] for k, v in random_rollout(seed).items()}        # one row, so that masked steps can be removed
     dense = {k: v[:, rollout["mask"][0]] for k, v in rollout.items()}
     padded = {k: torch.cat([v, torch.full((1, 7), k != "mask" if v.dtype == torch.bool else NAN, dtype=v.dtype)], 1)
-              for k, v in rollout.items()}                               # flags of padding are garbage too
+              for k, v in rollout.items()}                               # the flags of padding are arbitrary too
     for a, b, c in zip(both(dense), both(rollout), both(padded), strict=True):
         torch.testing.assert_close(b[rollout["mask"]], a[0], rtol=0, atol=1e-12)
         torch.testing.assert_close(c[padded["mask"]], a[0], rtol=0, atol=1e-12)
         assert (b[~rollout["mask"]] == 0).all() and (c[~padded["mask"]] == 0).all()
 
 
-# Catches: a result that depends on the row's number.
+# Catches: a result that depends on the row number.
 def test_row_order_changes_nothing():
     rollout = random_rollout(3)
     order = torch.arange(len(rollout["rewards"])).flip(0)
@@ -161,9 +163,9 @@ def test_lam_may_depend_on_the_row():
         torch.testing.assert_close(adv[b:b + 1], gae(**row, gamma=0.9, lam=lam[b].item())[0])
 
 
-# Catches: `while 2 * k < T`; `x = b` (the caller's tensor is then changed).
+# Catches: `while 2 * k < T`; `x = b`, which changes the caller's tensor.
 @pytest.mark.parametrize("T", [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 100])
-def test_linear_recursion_is_the_loop(T):
+def test_linear_recursion_matches_a_loop(T):
     generator = torch.Generator().manual_seed(T)
     b, a = torch.randn(2, 3, T, generator=generator, dtype=torch.float64)
     kept = b.clone(), a.clone()

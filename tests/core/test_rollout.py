@@ -1,4 +1,4 @@
-"""The rollout beside an environment that counts: every place holds what was seen, done and paid there."""
+"""Rollouts of an environment that counts its steps: each entry holds the observation, action and reward of its step."""
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +11,8 @@ from spinup.envs.vector import Step
 
 
 class Counting:
-    """Three copies whose observations count up, 100 x episode + step; copy 0 ends by the clock every 3rd step, copy 1
-    by the task every 4th, copy 2 by both at once every 5th."""
+    """Three copies whose observations count up, 100 x episode + step. Copy 0 is truncated every 3rd step, copy 1
+    terminates every 4th, and copy 2 does both at once every 5th."""
 
     LENGTHS = np.array([3, 4, 5])
 
@@ -40,13 +40,13 @@ DIST = SimpleNamespace(noise=lambda rng, shape: rng.random((*shape, 2), np.float
 
 
 def rollouts(steps: list[int], **settings) -> list[Rollout]:
-    """Successive ones of the same environment, by an actor that answers with twice what it sees."""
+    """Successive rollouts of one environment. The actor returns twice its observation."""
     env, rng = Counting(**settings), np.random.default_rng(0)
     return [collect(env, lambda obs: 2 * obs, DIST, n, rng, torch.device("cpu")) for n in steps]
 
 
 def expected(first: int, steps: int) -> list[list[tuple[float, float, bool, bool]]]:
-    """Of each copy (observation, what the step led to, terminated, truncated), written down step by step."""
+    """For each copy and step (observation, next observation, terminated, truncated), computed step by step."""
     rows = []
     for length, terminates, truncates in ((3, False, True), (4, True, False), (5, True, True)):
         row = []
@@ -58,9 +58,10 @@ def expected(first: int, steps: int) -> list[list[tuple[float, float, bool, bool
     return rows
 
 
-# Catches: an observation stored after the step; the last one left out, or of another step; next observations that
-# are those of the restart; rows and columns of final observations exchanged; a rollout that begins with a reset.
-def test_each_place_holds_what_was_seen_there():
+# Catches: an observation that is stored after the step; a last observation that is missing, or of another step; a next
+# observation that is the first one of the next episode; rows and columns of final observations exchanged; a rollout
+# that starts with a reset.
+def test_rollout_holds_observations_rewards_and_ends_of_each_step():
     for rollout, first in zip(rollouts([7, 1, 8]), (0, 7, 8), strict=True):
         steps = rollout.rew.shape[1]
         rows = expected(first, steps)
@@ -74,8 +75,8 @@ def test_each_place_holds_what_was_seen_there():
         assert rollout.rew.dtype == torch.float32 and rollout.terminated.dtype == torch.bool
 
 
-# Catches: the action of the environment stored for the one that was drawn; noise drawn step by step.
-def test_actions_are_stored_as_drawn_and_clipped_for_the_environment():
+# Catches: the clipped action stored in place of the sampled one; noise that is sampled step by step.
+def test_actions_are_stored_as_sampled_and_clipped_for_the_environment():
     env, rng = Counting(), np.random.default_rng(3)
     rollout = collect(env, lambda obs: 2 * obs, DIST, 4, rng, torch.device("cpu"))
     noise = torch.from_numpy(np.random.default_rng(3).random((4, 3, 2), np.float32)).transpose(0, 1)
@@ -84,9 +85,9 @@ def test_actions_are_stored_as_drawn_and_clipped_for_the_environment():
     assert (rollout.act > 0.5).any()
 
 
-# Catches: the restart's value at a truncation; the value of `values` at the row's end; no value at the end of a
-# row that a truncation ends; final observations of terminated episodes asked for.
-def test_next_values_are_those_of_what_each_step_led_to():
+# Catches: the value of the next episode's first observation at a truncation; a value from `values` at the row's end; a
+# missing value at the end of a row that a truncation ends; a call of `value_of` for terminated episodes.
+def test_next_values_are_the_values_of_the_next_observations():
     asked = []
 
     def value_of(obs: Tensor) -> Tensor:
@@ -104,8 +105,8 @@ def test_next_values_are_those_of_what_each_step_led_to():
         assert asked == [rollout.obs[:, -1, 0].tolist(), truncations]
 
 
-# Catches: the memory of the step after, of another copy, or none.
-def test_with_a_memory_an_observation_is_judged_by_the_memory_of_what_led_to_it():
+# Catches: the memory after the next step, the memory of another copy, or no memory.
+def test_next_values_use_the_memory_after_the_previous_step():
     rollout = rollouts([7])[0]
     memory = torch.arange(21.0).view(3, 7, 1)
     found = rollout.next_values(torch.zeros(3, 7), lambda obs, hidden: obs[:, 0] + 1000 * hidden[:, 0], memory)
@@ -121,9 +122,9 @@ def test_costs_are_kept_where_the_environment_reports_them(first):
     assert not rollout.cost[:, :first].any() and rollouts([6])[0].cost is None
 
 
-# Catches: a rollout without an end, whose list of final observations is empty, that has another shape.
+# Catches: a wrong shape of the empty list of final observations, if no episode ended.
 @pytest.mark.parametrize("steps", [1, 2])
-def test_a_rollout_without_an_end_has_no_final_observations(steps):
+def test_rollout_without_episode_ends_has_no_final_observations(steps):
     rollout = rollouts([steps])[0]
     assert rollout.final_obs.shape == (0, 1) and len(rollout.copy) == len(rollout.step) == 0
     assert torch.equal(rollout.next_obs(), rollout.obs[:, 1:])

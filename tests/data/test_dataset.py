@@ -1,4 +1,4 @@
-"""Datasets: their episodes and returns, their file, and what is refused."""
+"""Datasets: their episodes and returns, their files, and the refusal of invalid files."""
 import json
 import zipfile
 
@@ -34,16 +34,16 @@ def file(data, tmp_path):
     return tmp_path / "d.npz"
 
 
-# Catches: an episode that ends only where it terminates; discounted returns; a part that is left out of the mean.
-def test_episodes_and_returns_worked_by_hand(data):
+# Catches: an episode that ends only at a termination; discounted returns; a part that is left out of the mean.
+def test_episodes_and_returns_match_values_by_hand(data):
     assert data.episodes() == [slice(0, 2), slice(2, 3)] and data.returns().tolist() == [3, 4] and len(data) == 3
     twice = join([data, data], ABOUT)
     assert twice.returns().tolist() == [3, 4, 3, 4] and twice.about["episodes"] == 4 and twice.about["steps"] == 6
     assert twice.about["mean_return"] == 3.5
 
 
-# Catches: an array or a type that is lost on the way; metadata that NumPy cannot read without pickle.
-def test_a_file_holds_everything_and_numpy_alone_reads_it(data, file):
+# Catches: an array or a dtype that is lost in the file; metadata that NumPy cannot read without pickle.
+def test_file_holds_everything_and_numpy_alone_reads_it(data, file):
     again = load(file)
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(again, name), getattr(data, name), strict=True)
@@ -52,9 +52,9 @@ def test_a_file_holds_everything_and_numpy_alone_reads_it(data, file):
         assert plain["obs"].shape == (3, 2) and json.loads(plain["about"].tobytes())["env"] == "CartPole-v1"
 
 
-# Catches: a checksum that leaves out an array, its type or the metadata.
+# Catches: a checksum that leaves out an array, its dtype or the metadata.
 @pytest.mark.parametrize("name", [*ARRAYS, "about"])
-def test_a_changed_file_is_noticed(name, file):
+def test_changed_file_is_noticed(name, file):
     with np.load(file) as plain:
         arrays = dict(plain)
     if name == "about":
@@ -72,10 +72,10 @@ class Trap:
         return (print, ("unpickled",))
 
 
-# Catches: a traceback; a file that is unpickled; an answer that does not say how to make a dataset.
+# Catches: a traceback; a file that is unpickled; a message without the command that makes a dataset.
 @pytest.mark.parametrize("kind", ["missing", "text", "empty", "cut", "foreign", "pickled", "npy", "no end", "nan",
                                   "huge", "lie", "part", "kind", "head", "shape", "locked"])
-def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys):
+def test_invalid_files_are_refused_in_one_sentence(kind, file, data, capsys):
     whole = file.read_bytes()
     if kind == "missing":
         file.unlink()
@@ -85,7 +85,7 @@ def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys)
         np.savez(file, x=np.zeros(3))
     elif kind == "pickled":
         np.savez(file, about=np.array([Trap()]), obs=np.zeros(3))
-    elif kind in ("head", "shape"):                                       # of an array's own header
+    elif kind in ("head", "shape"):                                       # in the header of an array
         old, new = {"head": (b"'shape': (3,", b"'shape': (3["),
                     "shape": (b"'shape': (3,), }", b"'shape': (9**99)")}[kind]
         assert old in whole
@@ -109,9 +109,9 @@ def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys)
     assert "unpickled" not in capsys.readouterr().out
 
 
-# Catches: members of the archive that are no arrays; metadata nested so deeply that JSON gives up.
+# Catches: members of the archive that are not arrays; metadata that is nested too deeply for JSON.
 @pytest.mark.parametrize("about", [b"no array", None])
-def test_a_forged_archive_is_refused_in_one_sentence(about, file, data):
+def test_forged_archive_is_refused_in_one_sentence(about, file, data):
     if about is None:
         np.savez(file, about=np.frombuffer(b"[" * 200_000, np.uint8), **data.arrays())
     else:
@@ -121,7 +121,7 @@ def test_a_forged_archive_is_refused_in_one_sentence(about, file, data):
         load(file)
 
 
-# Catches: a bit of an array that flips on the disk.
+# Catches: a bit of an array that has changed on the disk.
 def test_a_flipped_bit_is_noticed(file):
     whole = bytearray(file.read_bytes())
     with zipfile.ZipFile(file) as inside:
@@ -133,15 +133,15 @@ def test_a_flipped_bit_is_noticed(file):
 
 
 # Catches: a card without the returns, the sources or the checksum.
-def test_the_card_says_what_the_file_holds(file):
+def test_card_describes_the_content_of_the_file(file):
     text = card(load(file))
     for words in ("CartPole-v1: 3 transitions in 2 episodes", "1 terminated, 1 truncated", "mean 3.5", "by hand",
                   load(file).about["sha256"], "2 numbers of float32"):
         assert words in text
 
 
-# Catches: transitions that are mixed in a row of a batch; statistics that are not the dataset's; a normaliser
-# that was loaded with a policy, and changes.
+# Catches: a row of a batch with parts of different transitions; statistics that are not the dataset's; a change of a
+# normaliser that was loaded with a policy.
 def test_batches_are_rows_of_the_dataset(data):
     batches = Batches(data, data.actions, None, torch.device("cpu"))
     batch = batches.draw(np.random.default_rng(0), 64)

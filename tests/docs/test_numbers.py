@@ -1,4 +1,4 @@
-"""The tables of the benchmarks say what their raw files hold, and the pages what the tables say."""
+"""The tables of the benchmarks agree with their raw files, and the pages agree with the tables."""
 import importlib.util
 import json
 import re
@@ -12,7 +12,7 @@ BENCHMARKS = (DOCS / "benchmarks" / "README.md").read_text(encoding="utf-8")
 
 
 def rows(name: str) -> list[list[str]]:
-    """The cells of the tables between the marks of this name, without heads and emphasis."""
+    """The cells of the tables between the marks of this name, without table heads and emphasis."""
     text = BENCHMARKS.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
     tables = [t.splitlines()[2:] for t in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
     return [[c.strip(" *`") for c in re.sub(r"\*\*", "", line).strip("|").split("|")] for t in tables for line in t]
@@ -27,7 +27,7 @@ def numbers(text: str) -> list[float]:
 
 
 def check_rounded(shown: str, values: list[float]) -> None:
-    """The numbers of a text are these values, to its own number of digits."""
+    """Assert that the numbers in a text are these values, rounded to the digits that the text shows."""
     digits = [len(x.partition(".")[2]) for x in re.findall(r"-?[\d,]*\d(?:\.\d+)?", shown)]
     found = numbers(shown)
     assert len(found) == len(values), (shown, values)
@@ -35,7 +35,7 @@ def check_rounded(shown: str, values: list[float]) -> None:
         assert abs(x - value) <= 0.5 * 10 ** -n * (1 + 1e-9), (shown, values)
 
 
-# Catches: a table that was copied and then measured again; a method without a row in the table of pairs.
+# Catches: a copied table whose numbers were measured again; a method without a row in the table of pairs.
 def test_pages_show_the_tables_of_the_benchmarks():
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     tables = importlib.util.module_from_spec(spec)
@@ -49,8 +49,8 @@ def test_pages_show_the_tables_of_the_benchmarks():
         tables.fill("<!-- results: returns, a2c -->\n<!-- /results -->", BENCHMARKS)
 
 
-# Catches: a figure of a CPU or of a quick check in the table of GPUs; a raw file that the table leaves out.
-def test_the_table_of_gpus_has_only_what_a_gpu_measured(tmp_path):
+# Catches: a result of a CPU or of a quick check in the table of GPUs; a raw file that the table leaves out.
+def test_gpu_table_has_only_full_measurements_of_gpus(tmp_path):
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
@@ -66,7 +66,7 @@ def test_the_table_of_gpus_has_only_what_a_gpu_measured(tmp_path):
 
 
 @pytest.mark.parametrize("row", rows("returns"), ids=lambda row: f"{row[0]}-{row[1]}")
-def test_returns(row):
+def test_returns_agree_with_the_raw_file(row):
     algorithm, env, steps, seeds, e100, r100, _ = row
     found = raw(f"{algorithm}_{env.replace('/', '-')}")
     assert int(steps.replace(",", "")) == found["steps"] and int(seeds) == len(found["runs"])
@@ -77,7 +77,7 @@ def test_returns(row):
 
 
 @pytest.mark.parametrize("row", rows("no preset"), ids=lambda row: f"{row[0]}-{row[1]}")
-def test_returns_without_a_preset(row):
+def test_returns_without_a_preset_agree_with_the_raw_file(row):
     algorithm, env, steps, seeds, *shown = row
     found = raw(f"defaults_{algorithm}_{env}")
     assert "--preset none" in found["command"]
@@ -91,7 +91,7 @@ def test_returns_without_a_preset(row):
 
 
 @pytest.mark.parametrize("row", rows("zoo"), ids=lambda row: f"{row[0]}-{row[1]}")
-def test_returns_beside_the_zoos_settings(row):
+def test_returns_with_zoo_settings_agree_with_the_raw_file(row):
     algorithm, env, steps, seeds, *shown, _, _ = row                      # the difference of E100; the goal
     found = raw(f"zoo_{algorithm}_{env}")
     assert "--against zoo" in found["command"] and int(steps.replace(",", "")) == found["steps"]
@@ -102,7 +102,7 @@ def test_returns_beside_the_zoos_settings(row):
 
 
 @pytest.mark.parametrize("row", rows("llm"), ids=lambda row: f"{row[0]}-{row[1]}")
-def test_accuracies(row):
+def test_accuracies_agree_with_the_raw_file(row):
     task, method, start, end, seconds, soon = row
     found = raw(f"llm_{task}_{method}")
     for shown, name in ((start, "start"), (end, "end"), (seconds, "seconds")):
@@ -113,7 +113,7 @@ def test_accuracies(row):
 
 @pytest.mark.parametrize("name", [path.stem.removeprefix("paper_")
                                   for path in sorted((DOCS / "benchmarks").glob("paper_*.json"))])
-def test_papers(name):
+def test_results_of_papers_agree_with_the_raw_file(name):
     table, lines = rows(f"paper {name}"), raw(f"paper_{name}")["lines"]
     assert [row[0] for row in table] == [line["what"] for line in lines]
     for row, line in zip(table, lines, strict=True):
@@ -125,7 +125,7 @@ def test_papers(name):
 
 
 @pytest.mark.parametrize("row", rows("ladder speed"), ids=lambda row: f"{row[0].split(',')[0]}-{row[1]}")
-def test_ladder_speed(row):
+def test_ladder_speed_agrees_with_the_raw_file(row):
     what, threads, ours, peers, ratio, goal, share = row
     algorithm, env = what.split(",")[0].split()
     found = raw(f"speed_{algorithm}_{env}_{threads}")
@@ -137,7 +137,7 @@ def test_ladder_speed(row):
         check_rounded(share.replace("%", ""), [100 * found["networks_alone_share"][x] for x in ("spinup", "sb3")])
 
 
-def test_preferences():
+def test_preference_results_agree_with_the_raw_files():
     found, pairs = raw("preferences_frontier")["curves"], raw("preferences_over-optimisation")["end"]
     table = rows("preferences")
     assert [row[0] for row in table] == [*found, *(f"{int(n):,}" for n in pairs)]
@@ -148,7 +148,7 @@ def test_preferences():
             check_rounded(shown, end[kind])
 
 
-def test_speed_of_language_models():
+def test_language_model_speed_agrees_with_the_raw_files():
     table, generate = rows("llm speed"), raw("speed_generate")["rows"]
     found = [raw(f"speed_grpo_{width}")[work] for width in (64, 128) for work in ("equal work", "half")] + generate
     assert len(table) == len(found)
@@ -161,7 +161,7 @@ def test_speed_of_language_models():
         assert "batch" not in row or f"{row['batch']} answers of {row['new']} tokens" in what
 
 
-def test_speed_of_ppo():
+def test_ppo_speed_agrees_with_the_raw_files():
     names = [env + how for env in ("CartPole-v1", "HalfCheetah-v5") for how in ("", "_compiled")]
     for (_, ours, peers, ratio, limit), name in zip(rows("speed"), names, strict=True):
         found = raw(f"speed_{name}")
@@ -170,7 +170,7 @@ def test_speed_of_ppo():
                                                          found["ratio_median"], found["environment_steps_per_second"]])
 
 
-def test_the_ratios_of_the_readme():
+def test_readme_ratios_agree_with_the_raw_files():
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8").split("| | peer | ratio |\n|---|---|---|\n")[1]
     cells = [row.split("|")[3] for row in text.split("\n\n")[0].splitlines()]
     files = [("speed_CartPole-v1", "speed_CartPole-v1_compiled"),

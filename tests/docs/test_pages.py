@@ -1,4 +1,4 @@
-"""The documentation: it is built without a warning, its links lead somewhere, its maps to the code are true."""
+"""The documentation builds without a warning, its links have targets, and its quotations of code are current."""
 import contextlib
 import functools
 import gc
@@ -24,7 +24,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=[f"{p.parent.name}-{p.ste
 
 
 class Links(HTMLParser):
-    """Where a page leads, what can be led to in it, and its pictures without words."""
+    """The links of a page, its anchors, and its pictures without alternative text."""
 
     def __init__(self, file):
         super().__init__()
@@ -41,9 +41,9 @@ class Links(HTMLParser):
 
 
 def build(out):
-    """The pages of the site, by file, built in this process: torch and the library are imported already."""
+    """Build the site in this process, which has imported torch and the library. Return its pages by file."""
     warnings = io.StringIO()
-    gc.disable()                                                          # of a fifth of the time, it frees little
+    gc.disable()                                                          # it takes a fifth of the time, frees little
     try:
         with contextlib.redirect_stderr(warnings):
             code = build_main(["-q", "-W", "--keep-going", str(DOCS), str(out)])
@@ -53,24 +53,25 @@ def build(out):
     return {file.resolve(): Links(file) for file in out.rglob("*.html")}
 
 
-# Catches: a warning, a link to a page or a heading that is not there, a picture without words, a script or a font
-# that is fetched, a source file that is downloaded and not shown. One test, so that the site is built once.
+# Catches: a warning; a link to a page or a heading that does not exist; a picture without alternative text; a script or
+# a font that is fetched; a source file that is downloaded and not shown. It is one test, so that the site is built
+# once.
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
-def test_the_site_is_built_whole_and_needs_no_network(tmp_path):
+def test_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     site = build(tmp_path)
     for file, page in site.items():
         assert not page.silent, file
         assert not re.search(r"<(script|link|img)[^>]+(src|href)=\"https?:", page.text), file
         for lead in page.leads:
-            assert leads_somewhere(lead, file, site), f"{file.name} leads to {lead}"
+            assert leads_somewhere(lead, file, site), f"{file.name} has the broken link {lead}"
     assert not any(lead.endswith(".py") for page in site.values() for lead in page.leads)
     ppo = (tmp_path / "source" / "spinup" / "algos" / "ppo.py.html").read_text()
     assert "def</span>" in ppo and "clipped_surrogate" in ppo
 
 
 def leads_somewhere(lead, file, site):
-    """Whether a link of a page goes to another site, or to a file and, in a page, a heading that is there."""
+    """Whether a link leads to another site, or to an existing file and, in a page, to an existing heading."""
     if re.match(r"(https?|mailto|data|javascript):", lead):
         return True
     path, anchor = urldefrag(lead)
@@ -82,12 +83,12 @@ def leads_somewhere(lead, file, site):
 
 @functools.cache
 def place(folder, path):
-    """Where a path leads from a folder. Most pages of a folder lead to the same ones."""
+    """The target of a path in a folder. It is cached, because most pages of a folder have the same links."""
     return (folder / unquote(path.partition("?")[0])).resolve()
 
 
-# Catches: a link to a file that was moved, an address that this project does not have.
-def test_links_of_the_texts_lead_to_files_and_to_no_invented_address():
+# Catches: a link to a file that was moved; an address that this project does not have.
+def test_links_in_texts_lead_to_existing_files():
     root = DOCS.parent
     texts = [root / "README.md", root / "CONTRIBUTING.md", root / "CITATION.cff", *root.glob("exercises/*.md"),
              *root.glob("tutorials/*.py"), *(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)]
@@ -111,15 +112,15 @@ def test_every_algorithm_page_has_the_same_sections(page):
     assert [s for s in found if s in wanted] == wanted
 
 
-# Catches: a line of code that has changed and is still quoted.
+# Catches: a quotation of a line of code that has changed.
 @each_page
-def test_the_map_from_equation_to_code_is_true(page):
+def test_code_in_the_map_from_equation_to_code_is_current(page):
     table = page.read_text().split("## From equation to code")[1].split("\n## ")[0]
     rows = re.findall(r"^\|.+\| `([\w.]+)` \| `(.+)` \|$", table, re.MULTILINE)
     assert len(rows) >= 3
     for name, line in rows:
         source = inspect.getsource(pydoc.locate(name))
-        assert line in re.sub(r"\n\s+", " ", source), f"{name} holds no {line}"
+        assert line in re.sub(r"\n\s+", " ", source), f"{name} does not contain {line}"
 
 
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
@@ -150,8 +151,8 @@ def test_code_on_a_page_prints_what_the_page_shows(page, start, tmp_path):
         assert not shown or said.rstrip() == shown.rstrip(), code
 
 
-# Catches: a program to be put into a file that needs the import of another one.
-def test_a_program_that_goes_into_a_file_runs_alone(capsys):
+# Catches: a program for a file that needs an import of another program.
+def test_program_for_a_file_runs_alone(capsys):
     for page in PROGRAMS:
         for code, said in PROGRAM.findall(page.read_text()):
             if 'if __name__ == "__main__":' in code:
@@ -159,9 +160,9 @@ def test_a_program_that_goes_into_a_file_runs_alone(capsys):
                 assert capsys.readouterr().out == said
 
 
-# Catches: a run that is played against and that no line before it has trained.
+# Catches: a run in a `play` or `arena` command that no earlier command has trained.
 @pytest.mark.parametrize("page", ["README.md", "docs/using/games.md"])
-def test_the_runs_of_the_pages_about_games_were_trained_before(page):
+def test_runs_on_pages_about_games_are_trained_before_their_use(page):
     trained, played = set(), 0
     for line in (DOCS.parent / page).read_text().splitlines():
         if line.startswith("    spinup self_play"):

@@ -1,4 +1,4 @@
-"""The raw files of returns are of this code: the first rows of a run of each quick environment come out again."""
+"""The raw files of returns come from this code: the first rows of runs in quick environments are reproduced."""
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,13 @@ from spinup.runs.records import config_from_json
 
 BENCHMARKS = Path(__file__).parents[2] / "docs" / "benchmarks"
 QUICK = {"CartPole-v1", "Pendulum-v1"}
-ROWS = 3                # to train again, at least: two updates of PPO on Pendulum
-STEPS = 5_000           # to train again, at least: ten updates of PPO on CartPole
-LEARNED = 200           # with a replay, steps behind `learning_starts` instead: an episode of Pendulum
+ROWS = 3                # rows to train again, at least: two updates of PPO on Pendulum
+STEPS = 5_000           # steps to train again, at least: ten updates of PPO on CartPole
+LEARNED = 200           # with a replay buffer, steps after `learning_starts` instead: an episode of Pendulum
 
 
 class Enough(Exception):
-    """Raised in the row up to which a run is trained again."""
+    """Raised in the last row of a run that is trained again."""
 
 
 def is_quick(raw: dict) -> bool:
@@ -47,11 +47,11 @@ def first_rows(raw: dict, folder: Path) -> list[dict]:
     return rows
 
 
-# Catches: another default or preset, another loss, another order of random numbers than those behind the table.
+# Catches: another default or preset, another loss, or another order of random numbers than in the table.
 @pytest.mark.long("rainbow_CartPole-v1", "ppo_Pendulum-v1", "sac_Pendulum-v1", "ddpg_Pendulum-v1", "td3_Pendulum-v1",
                   "dqn_CartPole-v1", "sac_discrete_CartPole-v1")
 @pytest.mark.parametrize("name", RAW)
-def test_the_first_rows_of_a_raw_file_come_out_again(name, tmp_path):
+def test_first_rows_of_a_raw_file_are_reproduced(name, tmp_path):
     rows, curve = first_rows(RAW[name], tmp_path), RAW[name]["runs"][0]["curve"]
     # Processors with other vector units round differently, and the differences grow with the updates.
     processor = torch.backends.cpu.get_cpu_capability()
@@ -63,6 +63,6 @@ def test_the_first_rows_of_a_raw_file_come_out_again(name, tmp_path):
     np.testing.assert_allclose(again, told, rtol=1e-3, err_msg=f"{name}.json is of older code: measure it again")
 
 
-# Catches: no file to which the test above applies.
+# Catches: an empty list of raw files for the test above.
 def test_some_raw_files_are_trained_again():
     assert {"ppo_CartPole-v1", "vpg_CartPole-v1"} <= RAW.keys()

@@ -10,7 +10,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
          *sorted((ROOT / "tutorials").glob("*.py"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
 SOURCES = [path for folder in ("spinup", "llm", "exercises") for path in sorted((ROOT / folder).rglob("*.py"))]
-# What is not written -> the term in its place.
+# Banned phrase -> the term in its place.
 BANNED = {
     r"\bstep size of (the optimiser|Adam)": "learning rate", r"\bprice of (a nat|divergence|certainty)": "KL penalty",
     r"\bshak(e|es|ing)\b": "perturbation", r"\b(open|closed) moves\b": "legal moves", r"\btwin in\b": "counterpart",
@@ -56,7 +56,7 @@ def test_docstrings_messages_and_exercises_use_the_terms_of_the_field():
 @pytest.mark.parametrize("term", TERMS)
 def test_a_term_is_used_and_defined(term):
     glossary = (ROOT / "docs/research/glossary.md").read_text(encoding="utf-8")
-    assert re.search(rf"^{term}\b", glossary, re.IGNORECASE | re.MULTILINE), "no entry of the glossary"
+    assert re.search(rf"^{term}\b", glossary, re.IGNORECASE | re.MULTILINE), "the glossary has no entry"
     assert any(term.lower() in prose(page).lower() for page in PAGES if page.name != "glossary.md")
 
 

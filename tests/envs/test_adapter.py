@@ -1,4 +1,4 @@
-"""Gymnasium's vector environments: no stored transition crosses the border, however they restart."""
+"""Gymnasium's vector environments: in every reset mode, no stored transition crosses an episode end."""
 import gymnasium
 import numpy as np
 import pytest
@@ -14,7 +14,8 @@ each_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 
 
 class Counter(gymnasium.Env):
-    """Episodes of three steps whose rewards are 1, 2, 3. An observation is (copy, episode, step); so is the info."""
+    """Episodes of three steps with rewards 1, 2, 3. An observation is (copy, episode, step). The info has episode and
+    step and, except in copy 0, the copy as a cost."""
 
     observation_space, action_space = Box(-np.inf, np.inf, (3,), np.float32), Discrete(2)
 
@@ -38,12 +39,13 @@ class Counter(gymnasium.Env):
 
 
 def counters(kind: type = SyncVectorEnv, copies: int = 3, **settings):
-    """A vector environment of counters, of which no two are in phase."""
+    """A vector environment of counters that start at different steps."""
     return kind([lambda i=i: Counter(i, i % 3) for i in range(copies)], **settings)
 
 
 def check_borders(env, steps: int = 20) -> None:
-    """Each transition of `env` leads one step on within an episode, and the next one begins where it says."""
+    """Assert that each transition of `env` is one step within an episode, and that the next one starts at its
+    observation."""
     obs = env.reset()
     copies = len(obs)
     np.testing.assert_array_equal(obs, [[i, 1, i % 3] for i in range(copies)])
@@ -68,18 +70,18 @@ def check_borders(env, steps: int = 20) -> None:
     assert {length for _, length in env.take_finished()} == {1, 2, 3} and env.finished_costs[:2] == [2.0, 2.0]
 
 
-# Catches: the step that restarts a copy stored as a transition (NEXT_STEP); a copy that is not restarted, or all
-# of them (DISABLED); the first observation of the next episode as the last of this one, its info as the step's
-# (SAME_STEP); `obs` in the memory that the environment writes to again.
+# Catches: a reset step that is stored as a transition (NEXT_STEP); a copy that is not reset, or a reset of all copies
+# (DISABLED); the first observation of the next episode as the last one of this, with its info as that of the step
+# (SAME_STEP); `obs` in memory that the environment overwrites.
 @each_mode
 @pytest.mark.parametrize("copy", [True, False])
-def test_no_transition_crosses_the_border(mode, copy):
+def test_no_transition_crosses_an_episode_end(mode, copy):
     check_borders(make(lambda: counters(autoreset_mode=mode, copy=copy), 3))
 
 
-# Catches: as above; a worker of Gymnasium that is not told to restart its copy.
+# Catches: the same errors; a worker process of Gymnasium that does not reset its copy on request.
 @each_mode
-def test_nor_with_processes_of_gymnasium(mode):
+def test_no_transition_crosses_an_episode_end_in_worker_processes(mode):
     env = make(lambda: counters(AsyncVectorEnv, autoreset_mode=mode), 3)
     try:
         check_borders(env, 20)
@@ -93,27 +95,27 @@ class CostsInTheEnd(Counter):
         return *told, {"cost": 7.0} if self.t == 3 else {}
 
 
-# Catches: costs asked for in the info of the next episode alone, or before there were any.
+# Catches: costs that are read only from the info of the next episode; costs before the first reported one.
 @each_mode
-def test_a_cost_may_come_with_the_end_of_an_episode(mode):
+def test_first_cost_may_come_with_an_episode_end(mode):
     env = make(SyncVectorEnv([lambda: CostsInTheEnd(1)], autoreset_mode=mode))
     env.reset()
     assert [env.step(np.zeros(1, np.int64)).cost for _ in range(5)] == [None, None, 7.0, 0.0, 0.0]
 
 
-# Catches: these let through: a worker without shared memory restarts a second time, as do environments that know
-# no reset_mask.
+# Catches: acceptance of these environments. A worker without shared memory resets a copy a second time, and so do
+# environments that do not support reset_mask.
 @pytest.mark.parametrize("made", [
     lambda: counters(AsyncVectorEnv, shared_memory=False), lambda: gymnasium.make_vec("CartPole-v1", 3)])
-def test_a_restart_in_the_next_step_is_refused_where_it_cannot_be_forestalled(made):
+def test_next_step_reset_is_refused_if_it_cannot_be_done_earlier(made):
     vector = made()
     with pytest.raises(UserError, match=r"in the step after.*vector_kwargs=\{'autoreset_mode': 'SameStep'\}"):
         make(vector, 3)
     vector.close()
 
 
-# Catches: wrappers that forget the statistics of all copies where one restarts, or fail there.
-def test_a_wrapper_that_restarts_all_copies_is_refused():
+# Catches: wrappers that reset the statistics of all copies when one copy is reset, or that fail then.
+def test_wrapper_that_resets_all_copies_is_refused():
     for wrapper in gymnasium.wrappers.vector.NormalizeObservation, gymnasium.wrappers.vector.NormalizeReward:
         vector = wrapper(counters())
         with pytest.raises(UserError, match=f"{wrapper.__name__} cannot restart some of the .*wrappers="):
@@ -121,21 +123,21 @@ def test_a_wrapper_that_restarts_all_copies_is_refused():
         vector.close()
 
 
-def test_what_the_message_advises_works():
+def test_advice_of_the_error_message_works():
     advised = gymnasium.make_vec("CartPole-v1", 3, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
     assert make(advised, 3).same_step
 
 
-def test_a_mode_must_be_told():
+def test_reset_mode_must_be_declared():
     vector = counters()
     vector.metadata = {}
     with pytest.raises(UserError, match=r"does not declare how its environments reset; set its metadata\['autor"):
         make(vector, 3)
 
 
-# Catches: another seed for a copy than `make` gives it; actions in the wrong shape or type.
+# Catches: another seed for a copy than that of `make`; actions with the wrong shape or type.
 @pytest.mark.parametrize("id", ["Acrobot-v1", "Hopper-v5", "FrozenLake-v1"])
-def test_copies_play_as_they_do_here(id):
+def test_vector_environment_steps_like_single_copies(id):
     vector = make(lambda num_envs: gymnasium.make_vec(id, num_envs, "sync", vector_kwargs={
         "autoreset_mode": AutoresetMode.SAME_STEP}), 3, 5)
     ours, rng = make(lambda: gymnasium.make(id), 3, 5), np.random.default_rng(0)
@@ -151,7 +153,7 @@ def test_copies_play_as_they_do_here(id):
 
 
 class Sees(gymnasium.Env):
-    """Shows a dict with a number and a vector, and is told of actions from 5 on."""
+    """Has a Dict observation with a number and a vector, and Discrete actions that start at 5."""
 
     observation_space = Dict(place=Discrete(3), speed=Box(-9, 9, (2,), np.float32))
     action_space = Discrete(2, start=5)
@@ -166,7 +168,7 @@ class Sees(gymnasium.Env):
 
 
 @each_mode
-def test_observations_of_several_parts_and_actions_from_another_start(mode):
+def test_dict_observations_and_actions_with_a_start_are_converted(mode):
     env = make(SyncVectorEnv([Sees, Sees], autoreset_mode=mode), 2)
     np.testing.assert_array_equal(env.reset(), [[1, 0, 0, 0, 0]] * 2)
     np.testing.assert_array_equal(env.step(np.array([0, 1])).obs, [[0, 1, 0, 5, 5], [0, 1, 0, 6, 6]])
@@ -175,21 +177,22 @@ def test_observations_of_several_parts_and_actions_from_another_start(mode):
     np.testing.assert_array_equal(step.final_obs, [[0, 0, 1, 6, 6], [0, 0, 1, 5, 5]])
 
 
-# Catches: the number taken from the environment, for which batches were not sized; a function not told it.
-def test_the_number_of_copies_must_agree():
+# Catches: the environment's own number of copies in place of num_envs, which determines the batch sizes; a function
+# that does not get num_envs.
+def test_number_of_copies_must_equal_num_envs():
     with pytest.raises(UserError, match="has 3 environments, but num_envs is 8; give num_envs=3, or a function"):
         make(counters(), 8)
     assert make(counters(), 8, exact=False).num_envs == 3
     assert make(lambda num_envs: counters(copies=num_envs), 8).num_envs == 8
 
 
-def test_what_makes_no_environment_is_refused():
+def test_function_that_returns_no_environment_is_refused():
     with pytest.raises(UserError, match=r"object of type int; it must return a gymnasium\.Env or a gymnasium\.vector"):
         make(lambda: 3)
 
 
-# Catches: an evaluation in the training's own copies, after which the training goes on in other episodes.
-def test_an_object_serves_one_at_a_time():
+# Catches: an evaluation in the training's own copies, after which the training continues in other episodes.
+def test_vector_environment_object_serves_only_one_run():
     vector = counters()
     first = make(vector, 3)
     first.reset()
@@ -200,8 +203,8 @@ def test_an_object_serves_one_at_a_time():
         first.step(np.zeros(3, np.int64))
 
 
-# Catches: the object looked for in the outermost wrapper alone.
-def test_nor_does_an_object_within_a_wrapper():
+# Catches: a check of the outermost wrapper only.
+def test_wrapped_vector_environment_object_serves_only_one_run():
     vector = counters(autoreset_mode=AutoresetMode.SAME_STEP)
     first = make(vector, 3)
     first.reset()
@@ -211,14 +214,14 @@ def test_nor_does_an_object_within_a_wrapper():
 
 
 class Deaf(SyncVectorEnv):
-    """Resets all of its environments, whatever the mask says."""
+    """Resets all of its environments and ignores the mask."""
 
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)
 
 
-# Catches: environments that are reset in the middle of an episode, without a word.
-def test_a_mask_must_be_followed():
+# Catches: a silent reset of environments in the middle of an episode.
+def test_reset_that_ignores_its_mask_is_refused():
     env = make(Deaf([lambda i=i: Counter(i, i % 3) for i in range(3)], autoreset_mode=AutoresetMode.DISABLED), 3)
     env.reset()
     with pytest.raises(UserError, match=r"environments that it should not reset; .*options\['reset_mask'\]"):
@@ -226,7 +229,7 @@ def test_a_mask_must_be_followed():
 
 
 class Bright(gymnasium.Env):
-    """Shows random pixels; its actions begin at 2."""
+    """Returns random pixels; its actions start at 2."""
 
     observation_space, action_space = Box(0, 255, (3, 36, 36), np.uint8), Discrete(3, start=2)
 
@@ -242,8 +245,8 @@ class Bright(gymnasium.Env):
         return self.look(), float(action), bool(self.np_random.random() < 0.2), False, {}
 
 
-# Catches: a batch that is handed on as it is, where its copies would be converted.
-def test_batches_of_images_are_those_of_single_environments():
+# Catches: a batch that is passed on unchanged, although single observations would be converted.
+def test_batches_of_images_equal_those_of_single_environments():
     vector = make(SyncVectorEnv([Bright] * 3, autoreset_mode=AutoresetMode.SAME_STEP), 3, 5)
     ours, rng = make(Bright, 3, 5), np.random.default_rng(0)
     assert vector.plain and np.array_equal(vector.reset(), ours.reset())
@@ -262,8 +265,9 @@ class Closes(SyncVectorEnv):
         type(self).closes += 1
 
 
-# Catches: an environment of the user's closed, with which they may want to go on; one of ours left open.
-def test_who_makes_a_vector_environment_closes_it():
+# Catches: a `close` of the user's environment, which the user may still need; an environment of the library that stays
+# open.
+def test_vector_environment_is_closed_by_its_creator():
     vector = Closes([lambda: Counter(0)])
     make(vector).close()
     assert Closes.closes == 0
@@ -271,8 +275,8 @@ def test_who_makes_a_vector_environment_closes_it():
     assert Closes.closes == 1
 
 
-# Catches: an instance or a function refused by the settings; a state that was never saved given back.
-def test_a_training_takes_them(tmp_path):
+# Catches: settings that refuse an instance or a function; a state that counts as saved, although it cannot be saved.
+def test_training_accepts_vector_environments_and_functions(tmp_path):
     def many(num_envs):
         return gymnasium.make_vec("Acrobot-v1", num_envs, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
 
@@ -286,7 +290,7 @@ def test_a_training_takes_them(tmp_path):
     assert not env.can_save and env.why_not_saved == "a vector environment gives no access to its state"
 
 
-def test_a_single_environment_is_asked_for_where_one_is_drawn():
+def test_vector_environment_is_refused_where_a_single_one_is_needed():
     from spinup.envs.make import make_one
     with pytest.raises(UserError, match="the function given as env returned a vector environment; make it return a"):
         make_one(counters)

@@ -1,4 +1,4 @@
-"""Atari: what each protocol means, and that statistics count whole games whatever the learner is told."""
+"""Atari: the settings of each protocol, and statistics that count whole games and scores, whatever the learner gets."""
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +15,7 @@ V5 = {**V4, "sticky_actions": 0.25, "life_loss": False}
 
 
 def play(env: AtariVector, steps: int, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray, Step]]:
-    """(observations, actions, what `step` answered) of random play."""
+    """Yield (observations, actions, result of `step`) of random play."""
     rng, n = np.random.default_rng(seed), int(env.action_space.n)
     obs = env.reset()
     for _ in range(steps):
@@ -26,7 +26,7 @@ def play(env: AtariVector, steps: int, seed: int = 0) -> Iterator[tuple[np.ndarr
 
 
 class Overheard:
-    """The emulator behind an environment; keeps what it is told and what it answers."""
+    """The emulator of an environment; it records the actions that it gets, and the scores and infos that it returns."""
 
     def __init__(self, env: AtariVector):
         self.emulator, self.told, self.infos, self.scores = env.envs, [], [], []
@@ -52,7 +52,7 @@ class Overheard:
     ("PongNoFrameskip-v4", V4), ("PongNoFrameskip", V4), ("ale_py:PongNoFrameskip-v4", V4), ("ALE/Pong-v5", V5),
     ("ALE/Pong", V5), ("ale_py:ALE/Pong-v5", V5), ("PongNoFrameskip-v0", {}), ("PongDeterministic-v4", {}),
     ("Pong-v4", {}), ("CartPole-v1", {}), (AtariVector, {})])
-def test_an_id_stands_for_a_protocol(env, meant):
+def test_id_selects_the_protocol(env, meant):
     assert protocol(env) == meant
     if meant:
         assert protocol(env, {"frame_skip": 2, "life_loss": None}) == {**meant, "frame_skip": 2}
@@ -60,7 +60,7 @@ def test_an_id_stands_for_a_protocol(env, meant):
         assert isinstance(made, AtariVector) and made.protocol == meant and made.frames == 4
 
 
-def test_a_protocol_in_words():
+def test_protocol_is_described_in_words():
     assert in_words(V4) == ("sticky actions 0, 4 frames an action, the game's own actions, a lost life ends the "
                             "learner's episode, the learner's rewards are -1, 0 or 1, returns are the scores of whole "
                             "games")
@@ -74,14 +74,14 @@ def test_a_protocol_in_words():
     ("PogNoFrameskip-v4", {}, "no environment 'PogNoFrameskip-v4'. Did you mean 'PongNoFrameskip-v4'?"),
     ("ALE/Breakot-v5", {}, "no environment 'ALE/Breakot-v5'. Did you mean 'ALE/Breakout-v5'?"),
     ("ALE/Pong-v5", {"stiky_actions": 0.1}, "has no setting 'stiky_actions'.* Did you mean 'sticky_actions'?")])
-def test_what_is_misspelt_is_answered_with_the_nearest(env, settings, words):
+def test_misspelt_names_are_answered_with_the_nearest_one(env, settings, words):
     with pytest.raises(UserError, match=words):
         make(env, 1, **settings)
 
 
-# Catches: rewards or ends of the learner in the statistics; `episodic_life`, which restarts the game; no FIRE;
-# FIRE in the wrong copy or a step too late; rows of `final_obs` that the emulator leaves unfilled.
-def test_a_lost_life_ends_the_learners_episode_and_the_game_goes_on():
+# Catches: the learner's rewards or episode ends in the statistics; `episodic_life`, which restarts the game; a missing
+# FIRE; FIRE in the wrong copy or a step too late; rows of `final_obs` that the emulator does not fill.
+def test_lost_life_ends_the_learners_episode_but_not_the_game():
     env = make("BreakoutNoFrameskip-v4", 4, seed=1)
     heard, fire, lost_before = Overheard(env), 1, np.zeros(4, bool)
     assert env.fire == fire
@@ -96,7 +96,7 @@ def test_a_lost_life_ends_the_learners_episode_and_the_game_goes_on():
         lost_lives += lost_before.sum()
         assert (step.final_obs is not None) == step.terminated.any() and not step.truncated.any()
         led_to = step.obs if step.final_obs is None else step.final_obs
-        np.testing.assert_array_equal(led_to[:, :-1], obs[:, 1:])         # one frame on, whatever ended
+        np.testing.assert_array_equal(led_to[:, :-1], obs[:, 1:])         # shifted by one frame, also at an episode end
         np.testing.assert_array_equal(led_to[~over], step.obs[~over])
         assert not step.obs[over, :3].any() and all(image.any() for image in step.obs[over, 3])
         for i in np.flatnonzero(over):
@@ -106,9 +106,9 @@ def test_a_lost_life_ends_the_learners_episode_and_the_game_goes_on():
     assert env.take_finished() == finished and sum(score for score, _ in finished) > 0
 
 
-# The learner stores what it chose in the first step of a life, so that must change nothing.
-# Catches: an action that is executed instead of FIRE, or together with it.
-def test_what_is_chosen_in_the_first_step_of_a_life_has_no_influence():
+# The learner stores the action that it chose in the first step of a life, so this action must have no effect. Catches:
+# an action that is executed in place of FIRE, or together with it.
+def test_action_in_the_first_step_of_a_life_has_no_effect():
     one, other = (make("BreakoutNoFrameskip-v4", 1, seed=1) for _ in range(2))
     rng, lives = np.random.default_rng(1), 0
     np.testing.assert_array_equal(one.reset(), other.reset())
@@ -122,10 +122,10 @@ def test_what_is_chosen_in_the_first_step_of_a_life_has_no_influence():
     assert lives >= 3
 
 
-# In this game a point is worth 5 and more.
+# In this game, a hit scores at least 5 points.
 @pytest.mark.long("True")
 @pytest.mark.parametrize("clip", [True, False])
-def test_the_learner_gets_the_sign_and_statistics_the_score(clip, monkeypatch):
+def test_learner_gets_clipped_rewards_and_statistics_get_the_score(clip, monkeypatch):
     monkeypatch.setattr("spinup.envs.atari.LONGEST", 600)                 # frames, so that some games end
     env = make("SpaceInvadersNoFrameskip-v4", 4, clip_rewards=clip)
     heard = Overheard(env)
@@ -138,7 +138,7 @@ def test_the_learner_gets_the_sign_and_statistics_the_score(clip, monkeypatch):
 
 
 @pytest.mark.long
-def test_without_life_loss_only_the_games_end_is_told():
+def test_without_life_loss_only_the_end_of_the_game_ends_an_episode():
     env = make("ALE/Breakout-v5", 4)
     heard = Overheard(env)
     steps = [step for _, _, step in play(env, 300)]
@@ -149,9 +149,10 @@ def test_without_life_loss_only_the_games_end_is_told():
     assert ends.sum() == len(env.take_finished()) > 2
 
 
-# Pong has no lives; it ends with the 21st point, long after this. Catches: a game that is given up in between.
+# Pong has no lives. It ends with the 21st point, long after this limit. Catches: a game that is abandoned before the
+# limit.
 @pytest.mark.long
-def test_a_game_that_reaches_its_limit_is_truncated_and_counted(monkeypatch):
+def test_game_at_its_frame_limit_is_truncated_and_counted(monkeypatch):
     monkeypatch.setattr("spinup.envs.atari.LONGEST", 400)
     env = make("PongNoFrameskip-v4", 2)
     steps = [step for _, _, step in play(env, 250)]
@@ -161,7 +162,7 @@ def test_a_game_that_reaches_its_limit_is_truncated_and_counted(monkeypatch):
     assert steps[99].final_obs[:, 0].any() and not steps[99].obs[:, 0].any()
 
 
-def test_the_other_settings_reach_the_emulator():
+def test_frame_skip_and_full_actions_reach_the_emulator():
     env = make("ALE/Breakout-v5", 1, frame_skip=2, full_actions=True)
     heard = Overheard(env)
     assert env.action_space.n == 18 and [0 for _ in play(env, 5)]
@@ -170,26 +171,26 @@ def test_the_other_settings_reach_the_emulator():
 
 
 def to_and_fro(sticky: float, *actions: int) -> np.ndarray:
-    """Observations of Pong after the same first frame, where these buttons are pressed in turn."""
+    """Observations of Pong from the same first frame, with these actions in turn, each for three steps."""
     env = make("ALE/Pong-v5", 2, 3, sticky_actions=sticky)
     env.reset()
     return np.array([env.step(np.full(2, actions[t // 3 % 2])).obs for t in range(24)])
 
 
-# Catches: the probability not handed on.
+# Catches: a probability that does not reach the emulator.
 @pytest.mark.long
-def test_sticky_actions():
+def test_sticky_actions_repeat_the_last_action():
     right, left = 2, 3
     never, always, sometimes = (to_and_fro(sticky, right, left) for sticky in (0.0, 1.0, 0.25))
-    np.testing.assert_array_equal(to_and_fro(1.0, left, right), always)   # what was done first is done for ever
+    np.testing.assert_array_equal(to_and_fro(1.0, left, right), always)   # the first action is repeated for ever
     assert (to_and_fro(0.0, left, right) != never).any()
     assert (sometimes != never).any() and (sometimes != always).any()
 
 
-# Catches: no seed; seed + i (the copies of run 1 are then those of run 0); a thread that decides.
+# Catches: a missing seed; seed + i, with which run 1 has the copies of run 0; a result that depends on threads.
 @pytest.mark.long("ALE/Breakout-v5")
 @pytest.mark.parametrize("name", ["ALE/Breakout-v5", "PongNoFrameskip-v4"])
-def test_the_seed_decides(name):
+def test_seed_determines_the_observations(name):
     envs = [make(name, 2, seed) for seed in (0, 0, 1)]
     first, again, other = ([step.obs for _, _, step in play(env, 40)] for env in envs)
     np.testing.assert_array_equal(first, again)
@@ -197,9 +198,9 @@ def test_the_seed_decides(name):
     assert len({*envs[0].seeds, *envs[2].seeds}) == 4
 
 
-# Catches: a lost life or a restart whose stack takes frames from before; four frames stored for each step.
+# Catches: a stack after a lost life or a reset that is built from the wrong frames; four stored frames for each step.
 @pytest.mark.long
-def test_a_replay_gives_back_every_stack():
+def test_replay_buffer_returns_every_stack():
     env = make("BreakoutNoFrameskip-v4", 3, seed=2)
     replay = Replay(1200, 3, env.observation_space.shape, np.uint8, (), np.int64, env.frames)
     steps = []
@@ -215,15 +216,15 @@ def test_a_replay_gives_back_every_stack():
         np.testing.assert_array_equal(ours.numpy(), theirs)
 
 
-# Here they are equal. Another build of OpenCV than the one in the emulator may round a pixel's mean the other way.
+# The images are equal here. Another build of OpenCV than the emulator's may round the mean of a pixel differently.
 @pytest.mark.long("BreakoutNoFrameskip-v4", "SeaquestNoFrameskip-v4")
 @pytest.mark.parametrize("name", ["BreakoutNoFrameskip-v4", "PongNoFrameskip-v4", "SeaquestNoFrameskip-v4"])
-def test_the_game_that_is_watched_is_the_one_that_was_learned(name):
+def test_watched_game_equals_the_game_of_training(name):
     env, game, waits = make(name, 4, seed=4), make_one_atari(name), []
     assert game.observation_space == env.observation_space and game.action_space == env.action_space
     heard = Overheard(env)
-    walk = list(play(env, 200 if name == "BreakoutNoFrameskip-v4" else 60))          # there a game is over by then
-    while not waits or waits[-1] not in heard.infos[0]["episode_frame_number"]:      # until one of them waits as long
+    walk = list(play(env, 200 if name == "BreakoutNoFrameskip-v4" else 60))          # in Breakout, a game ends by then
+    while not waits or waits[-1] not in heard.infos[0]["episode_frame_number"]:      # until a copy waits equally long
         obs, info = game.reset(seed=len(waits))
         waits.append(info["episode_frame_number"])
     i = list(heard.infos[0]["episode_frame_number"]).index(waits[-1])

@@ -1,7 +1,7 @@
-"""EnvPool's environments, against a module with its interface: the package itself is not needed to test this.
+"""EnvPool's environments, tested with a module that has EnvPool's interface, so that the package is not needed.
 
-The interface is that of version 1.2.5: autoreset in the next step, seeds given once, and a reset by mask that returns
-the rows of those copies alone.
+The interface is that of version 1.2.5: autoreset in the next step, seeds only in the constructor, and a reset by mask
+that returns only the rows of those copies.
 """
 import importlib
 import sys
@@ -33,7 +33,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self.due = np.zeros(num_envs, bool)
 
     def reset(self, *, seed=None, options=None):
-        assert seed is None, "EnvPool warns that it ignores it"
+        assert seed is None, "EnvPool ignores this seed, with a warning"
         rows = np.flatnonzero(options["reset_mask"]) if options else np.arange(self.num_envs)
         self._begin(rows)
         return self.at[rows].astype(np.float64), {"elapsed_step": np.zeros(len(rows), int)}
@@ -66,9 +66,9 @@ def envpool(monkeypatch):
     return module
 
 
-# Catches: the step in which a pool restarts a copy stored as a transition; the rows of a reset taken for those of
-# all copies; the first observation of the next episode as the last one of this.
-def test_no_transition_of_a_pool_crosses_the_border(envpool):
+# Catches: the reset step of a pool stored as a transition; the rows of a reset taken as those of all copies; the first
+# observation of the next episode as the last one of this.
+def test_no_transition_of_a_pool_crosses_an_episode_end(envpool):
     env = make("envpool:CartPole-v1", 3, 0)
     obs = env.reset()
     for _ in range(30):
@@ -83,14 +83,14 @@ def test_no_transition_of_a_pool_crosses_the_border(envpool):
     assert len(env.take_finished()) == 10 + 7 + 6 and obs.dtype == np.float32
 
 
-# Catches: one seed for all copies, or seed + i; seeds of 32 bits, which it refuses.
-def test_each_copy_of_a_pool_has_its_seed(envpool):
+# Catches: one seed for all copies; seed + i; seeds of 32 bits, which EnvPool refuses.
+def test_each_copy_of_a_pool_has_its_own_seed(envpool):
     seeds = [make("envpool:CartPole-v1", 3, seed).env.at[:, 0] for seed in (0, 0, 1)]
     np.testing.assert_array_equal(seeds[0], seeds[1])
     assert len({*seeds[0], *seeds[2]}) == 6 and max(map(max, seeds)) < 2**31
 
 
-# Catches: settings of the environment dropped; threads left running.
+# Catches: dropped settings of the environment; threads that keep running.
 def test_a_pool_gets_its_settings_and_is_closed(envpool):
     assert make("envpool:Pong-v5", 2, length=9).env.length == 9
     env = make("envpool:Pong-v5", 2)
@@ -100,18 +100,18 @@ def test_a_pool_gets_its_settings_and_is_closed(envpool):
     assert Pool.closed_pools == before + 1
 
 
-# Catches: each of these passed on to EnvPool, which answers with an AssertionError or draws nothing.
+# Catches: requests that are passed on to EnvPool, which raises an AssertionError or renders nothing.
 @pytest.mark.parametrize("asked, words", [
     (lambda: make("envpool:CartPol-v1"), r"no environment 'CartPol-v1'\. Did you mean 'CartPole-v1'"),
     (lambda: make("envpool:Pong-v5", 2, nonsense=1), "does not take these settings: .*nonsense"),
     (lambda: make("envpool:Pong-v5", 2, 0, 2), "--env-workers does not support envpool:Pong-v5"),
     (lambda: make_one("envpool:Pong-v5"), "has no renderer and cannot be rendered here; use `spinup eval` instead")])
-def test_what_a_pool_cannot_do_is_refused(envpool, asked, words):
+def test_unsupported_requests_to_a_pool_are_refused(envpool, asked, words):
     with pytest.raises(UserError, match=words):
         asked()
 
 
-def test_a_missing_package_is_answered_with_its_pip_line(monkeypatch):
+def test_missing_package_is_answered_with_its_pip_command(monkeypatch):
     monkeypatch.setattr(importlib.import_module("spinup.envs.envpool"), "find_spec", lambda name: None)
     with pytest.raises(UserError) as error:
         make("envpool:Pong-v5")

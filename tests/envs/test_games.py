@@ -1,4 +1,4 @@
-"""Games against an opponent, against the same games played on a board by hand."""
+"""Games against an opponent, compared with the same games played by hand on a board."""
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,7 @@ from spinup.envs.zoo import ZooGame
 
 
 def lowest(obs, opponent, noise):
-    """The open move with the lowest number."""
+    """The legal move with the lowest number."""
     return obs[:, -noise.shape[1]:].argmax(1)
 
 
@@ -18,10 +18,10 @@ def random_actions(obs, moves, rng):
     return random_move(obs, None, rng.random((len(obs), moves)))
 
 
-# Catches: the opponent's move left out or made twice, stones seen from the other side, a seat that stays, a draw
-# or a loss paid as something else, an opponent who does not open.
+# Catches: an opponent's move that is left out or made twice; stones seen from the other player's side; a seat that does
+# not change; a wrong reward for a draw or a loss; an opponent that does not make the first move.
 @pytest.mark.parametrize("game", [TicTacToe, ConnectFour])
-def test_games_are_those_that_two_play_on_a_board(game):
+def test_duels_match_games_played_by_hand_on_a_board(game):
     env, rng = Duels(game, 8, 0), np.random.default_rng(1)
     env.reply = lowest
     boards, seats, outcomes = [game(1) for _ in range(8)], np.arange(8) % 2, set()
@@ -53,7 +53,7 @@ def test_games_are_those_that_two_play_on_a_board(game):
                 outcomes.add((reward, int(seats[i])))
                 seats[i] ^= 1
                 begin(i)
-        if step.final_obs is not None:                                    # the next observation, where a game goes on
+        if step.final_obs is not None:                                    # the next observation in unfinished games
             ended = step.terminated
             np.testing.assert_array_equal(step.final_obs[~ended], step.obs[~ended])
             np.testing.assert_array_equal(step.final_obs[ended], obs[ended])
@@ -62,16 +62,16 @@ def test_games_are_those_that_two_play_on_a_board(game):
     assert not step.truncated.any()
 
 
-def test_a_move_that_is_not_open_loses_and_the_others_go_on():
+def test_illegal_move_loses_and_the_other_games_continue():
     env = Duels(TicTacToe, 2, 0)
-    obs = env.reset()                                                     # in the second game the opponent has opened
+    obs = env.reset()                                                     # in the second game the opponent moved first
     taken = int(obs[1, -9:].argmin())
     step = env.step(np.array([0, taken]))
     assert step.reward.tolist() == [0, -1] and step.terminated.tolist() == [False, True]
     assert step.obs[1, :18].sum() == 0 and step.obs[1, -9:].all() and env.seat.tolist() == [0, 0]
 
 
-def test_opponents_are_drawn_for_each_game_and_asked_by_their_number():
+def test_each_game_gets_an_opponent_and_reply_gets_its_index():
     env, asked = Duels(ConnectFour, 6, 0), set()
     numbers = iter(range(100, 10_000))
 
@@ -90,7 +90,7 @@ def test_opponents_are_drawn_for_each_game_and_asked_by_their_number():
     assert set(env.opponent.tolist()).isdisjoint(met)
 
 
-def test_it_is_saved_in_the_middle_of_games():
+def test_duels_are_restored_in_the_middle_of_games():
     one, other = (Duels(ConnectFour, 5, seed) for seed in (1, 2))
     rng = np.random.default_rng(0)
     obs = one.reset()
@@ -105,15 +105,15 @@ def test_it_is_saved_in_the_middle_of_games():
     assert one.take_finished() == other.take_finished()
 
 
-# Catches: openings that are always as long, are not random, or leave a game that is over.
-def test_games_may_begin_with_some_random_moves():
+# Catches: openings that always have the same length, are not random, or leave a finished game.
+def test_games_can_start_with_random_moves():
     env = Duels(TicTacToe, 4000, 0)
     env.opening, env.reply = 6, lowest
     obs = env.reset()
     stones = obs[:, :18].sum(1).astype(int)
     assert (env.game.mover == env.seat).all() and obs[:, -9:].any(1).all()
-    # 0 to 6 moves, each number in a seventh of the games, and one of the opponent's wherever it is its turn then;
-    # after five or six some of the games were over, and began anew.
+    # Each number of opening moves from 0 to 6 has a seventh of the games. Then the opponent moves if it is its turn.
+    # After five or six moves, some of the games were over and were reset.
     share = np.bincount(stones, minlength=8) / 4000
     assert share[0] + share[1] > 1.5 / 7 and (share[:7] > 0.02).all()
     squares = obs[stones == 2, :18].reshape(-1, 9, 2).sum((0, 2))
@@ -123,8 +123,8 @@ def test_games_may_begin_with_some_random_moves():
     assert obs[:, -9:].any(1).all()
 
 
-# Catches: the result of a game that opening and answer have ended, in the place of that of the learner's game.
-def test_a_result_is_of_the_game_that_the_learner_played():
+# Catches: the result of a game that opening moves and a reply have ended, in place of that of the learner's game.
+def test_result_is_that_of_the_game_the_learner_played():
     env, ended, rng = Duels(TicTacToe, 500, 0), {}, np.random.default_rng(0)
     env.opening = 8
     obs, play = env.reset(), env.game.play
@@ -133,7 +133,7 @@ def test_a_result_is_of_the_game_that_the_learner_played():
         worth, over = play(action, games)
         for game, value in zip(games[over], worth[over], strict=True):
             ended.setdefault(game, value if env.game is not None and learner[game] else -value)
-            learner[game] = False                                         # what follows in this step is another game
+            learner[game] = False                                         # later moves in this step are of another game
         learner[games] = False                                            # the next move is the opponent's
         return worth, over
 
@@ -148,8 +148,8 @@ def test_a_result_is_of_the_game_that_the_learner_played():
     assert wins > 100
 
 
-# Catches: asking PettingZoo which moves are open in no game at all.
-def test_games_of_pettingzoo_may_begin_with_some_random_moves():
+# Catches: a request for the legal moves of an empty list of PettingZoo games.
+def test_pettingzoo_games_can_start_with_random_moves():
     env = Duels(partial(ZooGame, "classic/tictactoe-v3"), 2, 0)
     env.opening = 4
     obs = env.reset()
@@ -158,8 +158,8 @@ def test_games_of_pettingzoo_may_begin_with_some_random_moves():
     assert obs[:, -9:].any(1).all()
 
 
-# Catches: the opponents of the games that begin; results in another order; games that go on.
-def test_ratings_are_given_the_opponents_and_results_of_the_games_that_ended():
+# Catches: the opponents of the new games; results in another order; unfinished games.
+def test_rate_gets_opponents_and_results_of_the_finished_games():
     env, rng, told = Duels(TicTacToe, 6, 0), np.random.default_rng(0), []
     numbers = iter(range(10_000))
     env.draw = lambda n: np.array([next(numbers) for _ in range(n)])      # no opponent twice

@@ -1,4 +1,4 @@
-"""What users' own environments may hold: it comes back as it was, or is named as what keeps them from being saved."""
+"""Users' own environments: saving of their attributes, their infos and costs, and checks of their return values."""
 import enum
 import itertools
 from collections import defaultdict, namedtuple
@@ -22,7 +22,7 @@ class Phase(enum.IntEnum):
 
 
 class Game(gymnasium.Env):
-    """Shows what `play` returns, a number that depends on all that it holds; `begin` starts an episode."""
+    """Observes the result of `play`, which depends on all attributes; `begin` starts an episode."""
 
     observation_space, action_space = Box(-np.inf, np.inf, (1,)), Discrete(2)
 
@@ -35,7 +35,7 @@ class Game(gymnasium.Env):
         return np.full(1, self.play(int(action)), np.float32), 1.0, False, False, {}
 
     def begin(self) -> None:
-        """Nothing to begin."""
+        """Does nothing by default."""
 
     def play(self, action: int) -> float:
         return 0.0
@@ -43,7 +43,7 @@ class Game(gymnasium.Env):
 
 class CountsWithAClock(Game):
     def begin(self):
-        self.clock, self.window = 0, [0]                                  # names of pygame's, which is not saved
+        self.clock, self.window = 0, [0]                                  # names of pygame objects, which are not saved
 
     def play(self, action):
         self.clock += 1
@@ -55,7 +55,7 @@ class SharesLists(Game):
     def begin(self):
         self.history = [0.0]
         self.players = {"one": {"seen": self.history}, "two": [self.history]}
-        self.players["all"] = self.players                                # also within itself
+        self.players["all"] = self.players                                # it also contains itself
 
     def play(self, action):
         self.history.append(action)
@@ -74,7 +74,7 @@ class SharesArrays(Game):
 
 
 class PartsArrays(Game):
-    """One array with two names at first, which are two later: a fresh environment must part them too."""
+    """One array with two names at first, and two arrays later. A fresh environment must separate them too."""
 
     def begin(self):
         self.home = np.arange(3.0)
@@ -91,7 +91,7 @@ class SavesItself(Game):
 
     def play(self, action):
         self.grid[action] += 1
-        return float(self.grid @ [1, 10, 100]) if type(self.grid) is np.ndarray else np.nan      # a tensor
+        return float(self.grid @ [1, 10, 100]) if type(self.grid) is np.ndarray else np.nan      # NaN for a tensor
 
     def state_dict(self):
         return {"grid": self.grid, "again": [self.grid]}
@@ -109,10 +109,10 @@ class ReadsOnly(Game):
         return float(len(self.names[1])) + float(self.goal.sum()) + (self.names.dtype.kind == "S")
 
 
-# Catches (each tried): no SAME in `_plain`; gym.py without `filled`, without filling arrays in place, or giving
-# tensors to `load_state_dict`; CONSTANT_NAMES left out of what is saved.
+# Catches (each was tried): a `_plain` without SAME; a `load_layer` without `filled`, without filling arrays in place,
+# or with tensors for `load_state_dict`; attributes with names in CONSTANT_NAMES that are never saved.
 @pytest.mark.parametrize("game", [CountsWithAClock, SharesLists, SharesArrays, PartsArrays, SavesItself, ReadsOnly])
-def test_what_is_saved_comes_back_as_it_was(game, tmp_path):
+def test_attributes_are_restored_from_a_checkpoint(game, tmp_path):
     env, fresh, never = make(game, 2, 0), make(game, 2, 9), make(game, 2, 0)
     actions = np.random.default_rng(0).integers(2, size=(20, 2))
     for each in (env, fresh, never):
@@ -127,12 +127,12 @@ def test_what_is_saved_comes_back_as_it_was(game, tmp_path):
     for action in actions[::-1]:
         expected = never.step(action).obs
         assert np.isfinite(expected).all()
-        np.testing.assert_array_equal(env.step(action).obs, expected)     # the run that has saved goes on
-        np.testing.assert_array_equal(fresh.step(action).obs, expected)   # and so does the one that is resumed
+        np.testing.assert_array_equal(env.step(action).obs, expected)     # the environment that was saved continues
+        np.testing.assert_array_equal(fresh.step(action).obs, expected)   # and so does the restored one
 
 
 def holds(**attributes) -> type[Game]:
-    """An environment with these attributes, made anew in each episode."""
+    """An environment with these attributes, created again in each episode."""
     class Holder(Game):
         def begin(self):
             for name, made in attributes.items():
@@ -145,7 +145,7 @@ class SavesASet(SavesItself):
         return {"grid": {1, 2}}
 
 
-# Catches (each tried): `isinstance` for `type` in `_plain`; Env in CONSTANT; MT19937 not asked for.
+# Catches (each was tried): `isinstance` in place of `type` in `_plain`; Env in CONSTANT; a missing check for MT19937.
 @pytest.mark.parametrize(("game", "why"), [
     (holds(thing=object), "Holder.thing is a object"),
     (holds(things=lambda: {"a": [0, object()]}), "Holder.things['a'][1] is a object"),
@@ -156,14 +156,14 @@ class SavesASet(SavesItself):
     (holds(dice=lambda: np.random.Generator(np.random.MT19937(0))), "Holder.dice uses MT19937, not np.random.default"),
     (holds(rows=lambda: [*np.zeros((2, 2))]), "Holder.rows[1] and Holder.rows[0] are views of one array"),
     (SavesASet, "SavesASet.state_dict()['grid'] is a set")])
-def test_what_cannot_be_saved_is_named(game, why):
+def test_attribute_that_cannot_be_saved_is_named(game, why):
     env = make(game, 2, 0)
     env.reset()
     assert not env.can_save and env.why_not_saved.startswith(why)
 
 
 class Unsafe(Game):
-    """Episodes of three steps; each tells its number, and copy 1 what the odd ones cost."""
+    """Episodes of three steps. Each info has the step and the copy. In copy 1, odd steps have a cost."""
 
     def __init__(self, copy: int):
         self.copy, self.t = copy, 0
@@ -180,13 +180,13 @@ class Unsafe(Game):
 
 
 def unsafe(copies: int = 2):
-    """Copies 0, 1, ... of `Unsafe`, as a function that makes them in turn."""
+    """A vectorised environment of copies 0, 1, ... of `Unsafe`."""
     numbers = itertools.count()
     return make(lambda: Unsafe(next(numbers)), copies)
 
 
-# Catches: the info of the reset in place of that of the step which ended an episode; rows in another order.
-def test_each_copy_tells_what_its_step_told():
+# Catches: the info of the reset in place of that of the last step of an episode; rows in another order.
+def test_each_copy_has_the_info_of_its_step():
     env = unsafe()
     env.reset()
     for t in (1, 2, 3, 1):
@@ -194,9 +194,9 @@ def test_each_copy_tells_what_its_step_told():
         assert [(of["t"], of["copy"]) for of in info] == [(t, 0), (t, 1)]
 
 
-# Catches: costs of 0 where nothing ever reported one; None, or the last cost again, at a step without one;
-# another type; the total of one episode that runs on into the next; costs in another order than returns.
-def test_costs_are_counted_beside_returns():
+# Catches: costs of 0 if no cost was ever reported; None or the last cost in a step without a cost; another dtype; the
+# total of an episode that continues in the next one; costs in another order than returns.
+def test_costs_are_summed_per_episode_like_returns():
     safe = unsafe(1)
     safe.reset()
     assert [safe.step(np.zeros(1, np.int64)).cost for _ in range(4)] == [None] * 4
@@ -215,11 +215,11 @@ def test_costs_are_counted_beside_returns():
     assert env.finished_costs == [0.0, 40.0]
 
 
-# Catches: a traceback of numpy; a NaN that becomes the cost of an episode.
+# Catches: a traceback of numpy; a NaN as the cost of an episode.
 @pytest.mark.parametrize("cost, words", [
     ("low", "a cost of 'low'; it must be one number"), ([1.0, 2.0], "a cost of \\[1.0, 2.0\\]; it must be one number"),
     (np.nan, "the costs \\[nan\\] in its copies"), (1e300, "a cost of 1e\\+300, but float32 holds at most 3e\\+38")])
-def test_a_cost_is_one_finite_number(cost, words, monkeypatch):
+def test_cost_must_be_one_finite_number(cost, words, monkeypatch):
     env, step = unsafe(1), Unsafe.step
     monkeypatch.setattr(Unsafe, "step", lambda self, action: (*step(self, action)[:4], {"cost": cost}))
     env.reset()
@@ -227,7 +227,8 @@ def test_a_cost_is_one_finite_number(cost, words, monkeypatch):
         env.step(np.zeros(1, np.int64))
 
 
-# Catches: the cost of an open or of a finished episode not saved; whether costs are reported not saved.
+# Catches: a state without the costs of open or of finished episodes, or without the information that costs are
+# reported.
 def test_costs_are_saved():
     env, fresh = unsafe(), unsafe()
     for each in env, fresh:
@@ -241,7 +242,7 @@ def test_costs_are_saved():
 
 
 # Catches: a wrapper that drops costs and infos.
-def test_costs_and_infos_reach_who_looks_through_a_wrapper():
+def test_costs_and_infos_pass_through_wrappers():
     memory = Memory(unsafe(), 2)
     memory.reset()
     for _ in range(6):
@@ -254,7 +255,7 @@ def test_costs_and_infos_reach_who_looks_through_a_wrapper():
 
 
 class Odd(gymnasium.Env):
-    """An environment that does not keep to what it says."""
+    """An environment whose return values may violate its spaces."""
 
     action_space = Discrete(2)
 
@@ -270,16 +271,16 @@ class Odd(gymnasium.Env):
         return self.made
 
 
-# Catches: copies that step one environment in turn.
-def test_one_environment_is_not_two_copies():
+# Catches: copies that all step one environment.
+def test_function_that_returns_the_same_object_twice_is_refused():
     env = Odd()
     with pytest.raises(UserError, match="returned the same object twice; make it return a new environment"):
         make(lambda: env, 2)
     make(lambda: env, 1)
 
 
-# Catches: an evaluation in the training's own environment, whose episode then goes on from another place.
-def test_one_environment_is_not_that_of_two_runs():
+# Catches: an evaluation in the training's own environment, whose episode then continues from another state.
+def test_environment_object_serves_only_one_run():
     env = gymnasium.make("CartPole-v1")
     first = make(lambda: env, 1)
     first.reset()
@@ -289,7 +290,7 @@ def test_one_environment_is_not_that_of_two_runs():
         first.reset()
 
 
-# Catches: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
+# Catches: numpy's broadcasting, which repeats a number to fill an array; float, which converts "5" to 5.0; `if ended`,
 # for which "no" is true.
 @pytest.mark.parametrize("odd, words", [
     ({"begun": np.zeros(3)}, "reset of the environment returned ndarray, not an observation and a dict"),
@@ -317,21 +318,21 @@ def test_one_environment_is_not_that_of_two_runs():
     ({"ends": ("no", False)}, "the environment returned 'no' for terminated; it must be True or False"),
     ({"ends": (False, None)}, "the environment returned None for truncated; it must be True or False"),
     ({"ends": (2, False)}, "the environment returned 2 for terminated; it must be True or False")])
-def test_what_does_not_fit_its_space_is_named(odd, words):
+def test_return_values_that_do_not_fit_are_refused(odd, words):
     env = make(lambda: Odd(**odd))
     with pytest.raises(UserError, match=words):
         env.reset()
         env.step(np.zeros(1, np.int64))
 
 
-def test_a_reward_may_be_an_array_of_one_number():
+def test_reward_may_be_an_array_with_one_element():
     env = make(lambda: Odd((np.zeros(3), {}), reward=np.array([2.5])))
     env.reset()
     assert env.step(np.zeros(1, np.int64)).reward == 2.5
 
 
 class Forbids(gymnasium.Env):
-    """Changes the action that it gets: the first element is not allowed."""
+    """Changes its action in place: it sets the first element to 0."""
 
     action_space, observation_space = MultiBinary(3), Box(-1, 1, (3,))
 
@@ -343,8 +344,8 @@ class Forbids(gymnasium.Env):
         return action.astype(np.float32), 0.0, False, False, {}
 
 
-# Catches: a view of the action for the environment; the update then scores an action that was not sampled.
-def test_an_environment_may_change_its_action():
+# Catches: a view of the action for the environment. The update would then use an action that was not sampled.
+def test_environment_may_change_its_action_in_place():
     env, action = make(Forbids), np.ones((1, 3), np.int8)
     env.reset()
     assert env.step(action).obs.tolist() == [[0, 1, 1]] and action.all()

@@ -1,4 +1,4 @@
-"""How an environment is named, found, made and seeded, and what it says where that cannot be done."""
+"""Names, creation and seeds of environments, and the messages if an environment cannot be created."""
 import sys
 from importlib.machinery import ModuleSpec
 
@@ -20,7 +20,7 @@ from spinup.runs.run import make_env
 
 
 class Ears(gymnasium.Env):
-    """Hears what `step` is given; shows a number from its own generator."""
+    """Records the actions of `step`. Its observation is a number from its own generator."""
 
     observation_space = Box(-1, 1, (1,))
 
@@ -41,13 +41,13 @@ class Ears(gymnasium.Env):
 
 @pytest.fixture
 def registry(monkeypatch):
-    """A copy of Gymnasium's registry, so that what a test registers goes with it."""
+    """A copy of Gymnasium's registry, so that the registrations of a test are removed after it."""
     monkeypatch.setattr("gymnasium.envs.registration.registry", dict(gymnasium.registry))
     monkeypatch.setattr("gymnasium.registry", sys.modules["gymnasium.envs.registration"].registry)
 
 
-# Catches: the package not imported, or the package left in the id that is looked up.
-def test_package_and_id(tmp_path, monkeypatch, registry):
+# Catches: a package that is not imported; a lookup of the id together with its package.
+def test_package_in_an_id_is_imported(tmp_path, monkeypatch, registry):
     (tmp_path / "my_maze").mkdir()
     (tmp_path / "my_maze" / "__init__.py").write_text(
         "import gymnasium\n"
@@ -67,28 +67,28 @@ def test_package_and_id(tmp_path, monkeypatch, registry):
 
 
 class Old(Ears):
-    """An environment of the time before Gymnasium: its step returns four values."""
+    """An environment for the old Gym: its step returns four values."""
 
     def step(self, action):
         return self.observe(), 0.0, False, {}
 
 
 class Unpacks(Ears):
-    """The environment's own code fails with words like those of a wrapper."""
+    """The environment's own code raises an error with a message like that of a wrapper."""
 
     def step(self, action):
         _, _, _, _, _ = 1, 2, 3, 4
 
 
 class Spaceless(gymnasium.Env):
-    """An environment that forgot its action_space."""
+    """An environment without an action_space."""
 
     observation_space = Box(-1, 1, (1,))
 
 
-# Catches: a wrapper's words for a step of four values; an error of the environment's own taken for that; an
-# AttributeError for a missing space; advice that does not work.
-def test_mistakes_that_learners_make_are_named(registry):
+# Catches: a wrapper's message for a step with four values; an error of the environment's own code that is mistaken for
+# this; an AttributeError for a missing space; advice that does not work.
+def test_common_mistakes_in_environments_are_named(registry):
     for kind in (Old, Unpacks, Spaceless):
         gymnasium.register(f"{kind.__name__}-v0", entry_point=kind, max_episode_steps=9)
     env = make("Old-v0")
@@ -107,8 +107,8 @@ def test_mistakes_that_learners_make_are_named(registry):
         make("Mazes-v0")
 
 
-# Catches: kwargs not handed on; each copy the same object.
-def test_a_function_makes_the_environment():
+# Catches: kwargs that are not passed on; one object for all copies.
+def test_function_given_as_env_makes_each_copy():
     env = make(lambda size=1.0: Ears(size=size), 3, 0, size=0.0)
     assert len({id(e) for e in env.envs}) == 3
     np.testing.assert_array_equal(env.reset(), np.zeros((3, 1)))
@@ -117,31 +117,32 @@ def test_a_function_makes_the_environment():
 
 
 def play(env, steps: int = 20) -> np.ndarray:
-    """The observations of some steps; zero is an action in all environments here."""
+    """The observations of some steps. The action is zero, which is valid in all environments here."""
     space = env.action_space
     action = np.zeros((env.num_envs, *space.shape), space.dtype)
     return np.array([env.reset(), *(env.step(action).obs for _ in range(steps))])
 
 
-# Catches: copies seeded with `seed`, or with seed + i (copy 1 of run 0 is then copy 0 of run 1); no seed at all.
+# Catches: copies that all have the seed `seed`; copies with seed + i (copy 1 of run 0 would equal copy 0 of run 1); a
+# missing seed.
 @pytest.mark.parametrize("source", [*CLASSIC, "FrozenLake-v1", "Hopper-v5", Ears])
-def test_seeds(source):
+def test_copies_and_runs_have_different_reproducible_seeds(source):
     first, again, other = (play(make(source, 3, seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
-    if source != "FrozenLake-v1":                                         # where all begin in the same corner
+    if source != "FrozenLake-v1":                                         # there, all start in the same corner
         starts = [first[0, 0], first[0, 1], first[0, 2], *other[0]]
         assert len(np.unique(starts, axis=0)) == 6
     assert (first != other).any()
     assert (first[:, 0] != first[:, 1]).any()
 
 
-# Catches: a seed at every restart, with which all episodes are the same.
+# Catches: a seed at every reset, which makes all episodes equal.
 def test_only_the_first_episode_is_seeded():
     assert len(np.unique(play(make(Ears, 1, 0, ends=True)))) == 21
 
 
-# Catches: settings of an algorithm that its environments are not given; the seed, or the number of copies.
-def test_a_training_makes_its_environments_by_all_of_its_settings():
+# Catches: settings of an algorithm that do not reach its environments; a seed or a number of copies that does not.
+def test_training_passes_all_its_settings_to_its_environments():
     env = make_env(BaseConfig(env="Acrobot-v1", num_envs=3, seed=4))
     np.testing.assert_array_equal(env.reset(), make("Acrobot-v1", 3, 4).reset())
     trials = make_env(rl2.Config(env="Acrobot-v1", num_envs=4, episodes=3))
@@ -155,15 +156,16 @@ def test_a_training_makes_its_environments_by_all_of_its_settings():
         make_env(BaseConfig(env=vector, num_envs=1, test_episodes=3))
 
 
-# Catches: no fallback to versions; the versions compared as text, by which v5 is newer than v10; `min`.
+# Catches, together with the next test: an id without version that is not found; versions compared as text, so that v5
+# is newer than v10; `min`.
 @pytest.mark.parametrize("env", ["CartPole", "TicTacToe", "Chain-40", "Bandits-5x10"])
-def test_an_id_of_ours_may_leave_out_its_version(env):
+def test_library_id_may_omit_its_version(env):
     whole = next(i for i in OURS if i.rpartition("-v")[0] == env)
     short, full = make(env, 2, 3), make(whole, 2, 3)
     assert type(short) is type(full) and np.array_equal(short.reset(), full.reset())
 
 
-def test_an_id_without_version_is_the_newest(registry):
+def test_id_without_version_means_the_newest_version(registry):
     assert find_id("HalfCheetah") == "HalfCheetah-v5"
     for version in (5, 9, 10):
         gymnasium.register(f"Thing-v{version}", entry_point=Ears)
@@ -175,13 +177,14 @@ def test_an_id_without_version_is_the_newest(registry):
 @pytest.mark.parametrize("typed, meant", [
     ("HalfCheeta-v5", "HalfCheetah-v5"), ("halfcheetah-v5", "HalfCheetah-v5"), ("Hoper", "Hopper"),
     ("CartPole-v7", "CartPole-v1")])
-def test_misspelt_ids_are_answered_with_the_nearest(typed, meant):
+def test_misspelt_ids_are_answered_with_the_nearest_one(typed, meant):
     with pytest.raises(UserError, match=f"no environment '{typed}'. Did you mean '{meant}"):
         make(typed)
 
 
-# Catches: worlds listed by hand; a module without WORLDS asked for them; the second of two with one id taken.
-def test_a_new_file_is_a_new_world(tmp_path, monkeypatch):
+# Catches: a list of worlds by hand; an error for a module without WORLDS; a silent choice between two modules with one
+# id.
+def test_new_file_adds_its_environments(tmp_path, monkeypatch):
     path = [str(tmp_path), *worlds.__path__]
     monkeypatch.setattr(worlds, "__path__", path)
     for name in ("a_new_world", "another_world"):
@@ -196,27 +199,27 @@ def test_a_new_file_is_a_new_world(tmp_path, monkeypatch):
         worlds.find_worlds()
 
 
-# Catches: a column without a description, or described where it is not given; those of a parent left out.
-def test_the_measures_of_a_world_are_described_beside_it():
+# Catches: a column without a description; a description without a column; missing descriptions of a parent class.
+def test_measures_of_each_environment_are_described():
     for name in OURS:
         env = make(name, 2, 0)
         assert env.measures().keys() == env.MEASURES.keys(), name
     assert all_measures().keys() >= {"cells", "watching"} and all(all_measures().values())
 
 
-# Catches: the package not looked for; a line that a shell would expand, for want of quotes.
+# Catches: a missing check for the package; a pip command without quotes, which a shell would expand.
 @pytest.mark.parametrize("typed, module, extra", [
     ("ALE/Pong-v5", "ale_py", "atari"), ("BreakoutNoFrameskip-v4", "ale_py", "atari"),
     ("MiniGrid-Empty-5x5-v0", "minigrid", "grid"), ("BabyAI-GoToObj-v0", "minigrid", "grid")])
-def test_a_missing_extra_is_answered_with_its_pip_line(typed, module, extra, monkeypatch):
+def test_missing_extra_is_answered_with_its_pip_command(typed, module, extra, monkeypatch):
     monkeypatch.setattr("spinup.envs.ids.find_spec", lambda name: None if name == module else ModuleSpec(name, None))
     with pytest.raises(UserError) as error:
         make(typed)
     assert str(error.value) == f"{typed} needs {module}; type: pip install 'spinup-rl[{extra}]'"
 
 
-def test_missing_box2d_is_answered_with_its_pip_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "Box2D", None)                       # what import finds where it is not installed
+def test_missing_box2d_is_answered_with_its_pip_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)                       # as if it were not installed
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
     for name in [m for m in sys.modules if m.startswith("gymnasium.envs.box2d")]:
         monkeypatch.delitem(sys.modules, name)
@@ -224,14 +227,14 @@ def test_missing_box2d_is_answered_with_its_pip_line(monkeypatch):
         make("LunarLander-v3")
 
 
-# Catches: kwargs left out, or classic control that ignores them.
+# Catches: kwargs that are left out; classic control that ignores them.
 def test_settings_reach_the_environment():
     assert make("Pendulum-v1", g=3.0).envs[0].unwrapped.g == 3.0
     with pytest.raises(UserError, match="Pendulum-v1 does not take these settings.*gravity"):
         make("Pendulum-v1", gravity=3.0)
 
 
-# What an algorithm's action becomes on its way: (space, actions of two copies, what `step` hears).
+# Conversion of an algorithm's actions: (space, actions of two copies, actions that `step` gets).
 UNEVEN = Box(np.array([-2, 0, -np.inf], np.float32), np.array([2, 10, np.inf], np.float32))
 TABLE = Box(np.array([[0, 0], [0, -4]], np.float32), np.array([[1, 2], [3, 4]], np.float32))
 ON_THE_WAY = {
@@ -240,15 +243,16 @@ ON_THE_WAY = {
     "multidiscrete": (MultiDiscrete([3, 2]), [[0, 1], [2, 0]], [[0, 1], [2, 0]]),
     "multidiscrete from 10, 20": (MultiDiscrete([3, 2], start=[10, 20]), [[0, 1], [2, 0]], [[10, 21], [12, 20]]),
     "multibinary": (MultiBinary(2), [[0, 1], [1, 1]], [[0, 1], [1, 1]]),
-    # 0 is the middle of a dimension and +-1 its bounds; what is beyond is clipped; without bounds nothing is done
+    # 0 is the middle of a dimension and +-1 are its bounds. Values outside are clipped. Without bounds nothing changes.
     "uneven box": (UNEVEN, [[0, 0, 0], [0.5, -1, 7]], [[0, 5, 0], [1, 0, 7]]),
     "clipped box": (UNEVEN, [[3, 3, 3], [-3, -3, -3]], [[2, 10, 3], [-2, 0, -3]]),
     "box of two axes": (TABLE, [[-1, -1, -1, -1], [1, 0, 9, 0.5]], [[[0, 0], [0, -4]], [[1, 1], [3, 2]]])}
 
 
-# Catches: `to_env` with low[0] and high[0] for all; no clip; `start` not added; a shape not given back.
+# Catches: a `to_env` with low[0] and high[0] for all dimensions; a missing clip; a `start` that is not added; a shape
+# that is not restored.
 @pytest.mark.parametrize("space, actions, heard", ON_THE_WAY.values(), ids=ON_THE_WAY)
-def test_what_step_hears(space, actions, heard):
+def test_step_gets_actions_of_its_space(space, actions, heard):
     env = make(lambda: Ears(space), 2)
     env.reset()
     dist = action_distribution(space, "ppo")
@@ -258,14 +262,14 @@ def test_what_step_hears(space, actions, heard):
         np.testing.assert_array_equal(copy.heard[0], action)
 
 
-# Catches: quiet_mujoco left out: MuJoCo then writes a warning about Humanoid's model beside the user's files.
-def test_mujoco_leaves_no_log_where_the_user_stands(tmp_path, monkeypatch):
+# Catches: a missing quiet_mujoco: MuJoCo would write a warning about Humanoid's model into the user's folder.
+def test_mujoco_writes_no_log_into_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make("Humanoid-v5").reset()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_and_lists():
+def test_environments_have_names_and_are_listed():
     assert source_name("Hopper-v5") == "Hopper-v5"
     assert source_name(Ears) == "Ears" and source_name(lambda: Ears()) == "lambda"
     assert {"CartPole-v1", "Humanoid-v5"} <= set(registered())

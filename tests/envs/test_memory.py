@@ -1,4 +1,4 @@
-"""What one who remembers sees, against episodes played by hand."""
+"""Observations for a policy with a memory, compared with episodes worked out by hand."""
 import gymnasium
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ from spinup.errors import UserError
 
 
 class Clock(gymnasium.Env):
-    """Shows step and episode; ends by turns by the task after 2 steps and by the clock after 3; pays 10 a + t."""
+    """Observes (step, episode). Even episodes terminate after 2 steps, odd ones are truncated after 3. Reward 10 a +
+    t."""
 
     def __init__(self, actions):
         self.observation_space, self.action_space, self.episode = Box(-np.inf, np.inf, (2,)), actions, -1
@@ -29,10 +30,10 @@ class Clock(gymnasium.Env):
         return obs, reward, not odd and self.t == 2, bool(odd and self.t == 3), {}
 
 
-# Catches: memory kept into the next trial; the last action of another step; done of this step's beginning; a
-# trial ended by each of its episodes, or the final observation of the next one, or one that says that the episode has
-# ended: where the clock ended it, it is valued as if it went on, and no network has learned of such an input.
-def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
+# Catches: a memory that is kept in the next trial; the last action of another step; a done flag from the start of the
+# step; a trial that ends with each of its episodes; a final observation of the next trial, or one with the done flag. A
+# truncated trial is valued as if it continued, and no network was trained on such an input.
+def test_discrete_actions_and_rewards_are_observed_within_a_trial():
     env = Memory(GymVectorEnv(lambda: Clock(Discrete(3)), 1, 0), 2)
     assert env.reset()[0].tolist() == [0, 0] + [0] * 6 + [0, 1]
     seen, ends = [], []
@@ -45,7 +46,7 @@ def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
         else:
             assert step.final_obs is None
     assert seen[0] == [1, 0, 0, 0, 1, 0, 0, 21, 0, 0]
-    assert seen[1] == [0, 1, 1, 0, 0, 2, 0, 0, 1, 0]                      # the first of the next episode, and done
+    assert seen[1] == [0, 1, 1, 0, 0, 2, 0, 0, 1, 0]                      # the next episode's first one, with done
     assert seen[2] == [1, 1, 0, 1, 0, 0, 11, 0, 0, 0]
     assert seen[4] == [0, 2] + [0] * 6 + [0, 1]                           # a new trial
     assert seen[5] == [1, 2, 1, 0, 0, 1, 0, 0, 0, 0]
@@ -53,10 +54,10 @@ def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
     assert env.take_finished() == [(21 + 2 + 11 + 12 + 23, 5)]
 
 
-# Catches: a part of the last transition that is still seen; a number of the observation set to 0 at a time limit,
-# where the mark of the end would be; no mark of the start.
+# Catches: a part of the last transition in the observation; a number of the observation that is set to 0 at a time
+# limit, at the index that the done flag would have; a missing start flag.
 @pytest.mark.parametrize("actions", [Discrete(3), Box(-1, 1, (2,))])
-def test_without_the_transition_only_the_observation_and_the_start_are_seen(actions):
+def test_observation_inputs_have_only_observation_and_start_flag(actions):
     env = Memory(GymVectorEnv(lambda: Clock(actions), 1, 0), 1, "observation")
     assert env.reset()[0].tolist() == [0, 0, 1] and env.observation_space.shape == (3,)
     seen, final = [], []
@@ -65,11 +66,11 @@ def test_without_the_transition_only_the_observation_and_the_start_are_seen(acti
         seen.append(step.obs[0].tolist())
         final.append(None if step.final_obs is None else step.final_obs[0].tolist())
     assert seen == [[1, 0, 0], [0, 1, 1], [1, 1, 0], [2, 1, 0], [0, 2, 1], [1, 2, 0]]
-    assert final == [None, [2, 0, 0], None, None, [3, 1, 0], None]       # by the task, and by the clock
+    assert final == [None, [2, 0, 0], None, None, [3, 1, 0], None]       # terminated, and truncated
 
 
-# Catches: the cell of the state that an action led to; rows and columns exchanged; a cell that stays lit.
-def test_in_a_table_of_states_it_is_seen_where_an_action_earned_what():
+# Catches: the cell of the next state; rows and columns exchanged; a cell that is not cleared.
+def test_tabular_memory_marks_the_cell_of_state_and_action():
     env, rng = make("TabularMDPs-10-v0", 8, 3, episodes=10), np.random.default_rng(0)
     state = env.reset()[:, :10].argmax(1)
     for _ in range(99):
@@ -82,7 +83,7 @@ def test_in_a_table_of_states_it_is_seen_where_an_action_earned_what():
         state = step.obs[:, :10].argmax(1)
 
 
-def test_real_actions_are_seen_as_they_are():
+def test_continuous_actions_are_observed_unchanged():
     env = Memory(GymVectorEnv(lambda: Clock(Box(-1, 1, (2,))), 1, 0), 1)
     env.reset()
     step = env.step(np.array([[0.25, -0.5]], np.float32))
@@ -92,10 +93,10 @@ def test_real_actions_are_seen_as_they_are():
     np.testing.assert_allclose(step.final_obs[0], [2, 0, 1, 1, 22, 1, 0])
 
 
-# Catches: tasks drawn anew for each episode, or never; a trial of another length; copies with the same task.
+# Catches: tasks that are sampled for each episode, or only once; a trial of another length; copies with the same task.
 @pytest.mark.parametrize(("name", "episodes", "steps", "shown"), [("Bandits-5x10-v0", 10, 10, 1),
                                                                    ("TabularMDPs-10-v0", 10, 100, 10)])
-def test_tasks_last_for_a_trial(name, episodes, steps, shown):
+def test_tasks_stay_the_same_within_a_trial(name, episodes, steps, shown):
     env = make(name, 64, 3, episodes=episodes)
     obs, rng = env.reset(), np.random.default_rng(0)
     assert obs.shape[1] == shown + 2 * shown * 5 + 2
@@ -112,9 +113,9 @@ def test_tasks_last_for_a_trial(name, episodes, steps, shown):
     assert {n for _, n in env.take_finished()} == {steps}
 
 
-# Catches: a generator, tasks, clock or memory not saved.
+# Catches: a state without the generator, the tasks, the clock or the memory.
 @pytest.mark.parametrize("name", ["Bandits-5x10-v0", "TabularMDPs-10-v0", "CartPole-v1"])
-def test_it_is_saved_in_the_middle_of_a_trial(name):
+def test_environment_is_restored_in_the_middle_of_a_trial(name):
     def go(env, rng, n):
         return [env.step(rng.integers(0, 2, 4)) for _ in range(n)]
     one, other = (make(name, 4, seed, episodes=10) for seed in (1, 2))
@@ -127,29 +128,29 @@ def test_it_is_saved_in_the_middle_of_a_trial(name):
     assert one.take_finished() == other.take_finished()
 
 
-def test_a_trial_is_as_long_as_its_task_lasts():
+def test_number_of_episodes_must_match_the_trial():
     with pytest.raises(UserError, match="a trial of this environment has 10 episodes, not 7; type --episodes 10"):
         make("Bandits-5x10-v0", 4, 0, episodes=7)
     with pytest.raises(UserError, match="a trial of this environment has 10 episodes, not 5"):
         make("Bandits-5x10-v0", 4, 0, episodes=5, frame_stack=2)
 
 
-# Catches: an evaluation that demands another number of copies of a vector environment.
+# Catches: an evaluation that requires another number of copies of a vector environment.
 def test_a_vector_environment_keeps_its_number_of_copies():
     envs = make(gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="sync"), 2, 0, exact=False, episodes=1)
     assert envs.num_envs == 4
     envs.close()
 
 
-# Catches: advice to watch what cannot be drawn.
+# Catches: advice to watch an environment that cannot be rendered.
 @pytest.mark.parametrize(("env", "settings", "shown"), [
     ("Bandits-5x10-v0", {"episodes": 10}, ()), ("Chain-20-v0", {}, ()), ("NoisyTV-v0", {}, ()),
     ("RandomGraph-v0", {"episodes": 1}, ()), ("CartPole-v1", {"episodes": 2}, ("watch",))])
-def test_only_what_can_be_drawn_is_offered_for_watching(env, settings, shown):
+def test_only_environments_with_a_renderer_can_be_watched(env, settings, shown):
     assert make(env, 2, 0, **settings).shown_by == shown
 
 
-def test_actions_that_cannot_be_remembered_are_refused():
+def test_unsupported_action_spaces_are_refused():
     envs = GymVectorEnv(lambda: Clock(Tuple([Discrete(2), Discrete(3)])), 1, 0)
     with pytest.raises(UserError, match="a policy with a memory cannot act in Tuple"):
         Memory(envs, 1)

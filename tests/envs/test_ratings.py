@@ -1,4 +1,4 @@
-"""Ratings against torch's derivatives of the likelihood, and against players whose strength is known."""
+"""Ratings, compared with torch's derivatives of the likelihood and with players of known strength."""
 import numpy as np
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.nn.functional import logsigmoid
 from spinup.envs.ratings import MEAN, POINTS, bradley_terry, elo, expected_score, next_match
 
 
-def test_the_scale_is_the_usual_one():
+def test_ratings_use_the_usual_scale():
     assert expected_score(1600, 1200) == pytest.approx(10 / 11)
     assert expected_score(1200, 1200) == 0.5
     assert expected_score(-1e6, 1e6) < 1e-99 and expected_score(1e6, -1e6) == 1
@@ -15,11 +15,12 @@ def test_the_scale_is_the_usual_one():
     assert elo(1600, 1200, 0.5) == pytest.approx((1600 - 16 * (10 / 11 - 0.5), 1200 + 16 * (10 / 11 - 0.5)))
 
 
-# Catches: another prior, games of a player with itself counted, deviations of theta, not of differences, 90 %.
-def test_bradley_terry_is_the_top_of_its_likelihood_and_as_wide():
+# Catches: another prior; games of a player against itself that count; standard deviations of theta in place of those of
+# differences; intervals of 90 %.
+def test_bradley_terry_matches_maximum_and_curvature_of_the_likelihood():
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 12, (5, 5)) / 2
-    scores[2] = 0                                                         # has lost them all
+    scores[2] = 0                                                         # this player has lost all games
     found = bradley_terry(scores)
     s = torch.from_numpy(scores).fill_diagonal_(0)
 
@@ -46,28 +47,28 @@ def test_bradley_terry_is_the_top_of_its_likelihood_and_as_wide():
     np.testing.assert_allclose((found.high + found.low) / 2, found.rating)
 
 
-def test_who_never_played_is_average_and_unsure():
+def test_player_without_games_is_average_with_a_wide_interval():
     found = bradley_terry([[0, 30, 0], [30, 0, 0], [0, 0, 0]])
     np.testing.assert_allclose(found.rating, MEAN)
     assert found.high[2] - found.low[2] > 1.5 * (found.high[0] - found.low[0])
 
 
 @pytest.mark.parametrize("scores", [[[0, 1]], [0, 1], [[0, -1], [1, 0]], [[0, float("nan")], [1, 0]]])
-def test_what_is_no_table_of_scores_is_refused(scores):
+def test_invalid_tables_of_scores_are_refused(scores):
     with pytest.raises(ValueError, match="scores must be"):
         bradley_terry(scores)
 
 
 # Catches: games against absent players that do not count, so that one player is in every match.
-def test_games_against_others_count_for_who_plays_next():
+def test_games_against_absent_players_count_for_the_next_match():
     rng, games = np.random.default_rng(0), np.array([[0, 0, 0], [0, 0, 50], [0, 50, 0]])
     pairs = [set(next_match(np.full(3, MEAN), games, rng, np.array([150, 100, 100]))) for _ in range(20)]
     assert any(0 not in pair for pair in pairs) and all(pair & {1, 2} for pair in pairs)
 
 
-# Catches: intervals a third too narrow or wide, opponents drawn at random, one who always begins, ratings that
-# leak.
-def test_a_tournament_of_known_players_is_rated_right():
+# Catches: intervals that are a third too narrow or too wide; opponents that are sampled uniformly; a player that always
+# moves first; a mean rating that changes.
+def test_tournament_rates_players_of_known_strength_correctly():
     rng, players = np.random.default_rng(0), 12
     true = MEAN + 55 * (np.arange(players) - 5.5)
     covered, ranks, fitted, near = [], [], [], []

@@ -1,4 +1,4 @@
-"""Environments that go on from a saved state as if nothing had happened, or say what keeps them from being saved."""
+"""Environments continue unchanged from a saved state, or name the attribute that cannot be saved."""
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 
 
 class Garden(gymnasium.Env):
-    """A user's environment: everything that it remembers, in each form, decides what it shows from then on."""
+    """A user's environment with attributes of many types, all of which influence its later observations."""
 
     observation_space, action_space = Box(-np.inf, np.inf, (9,)), Discrete(2)
 
     def __init__(self):
-        self.dice = np.random.default_rng(3)                              # its own, beside `np_random`
+        self.dice = np.random.default_rng(3)                              # its own generator, beside `np_random`
         self.state = np.zeros(4)
         self.front = self.state[:2]                                       # the same memory under another name
         self.episodes = 0
@@ -34,7 +34,7 @@ class Garden(gymnasium.Env):
 
     def step(self, action):
         self.count += 1
-        self.share = 3.9 * self.share * (1 - self.share)                  # chaos: a Python float soon is elsewhere
+        self.share = 3.9 * self.share * (1 - self.share)                  # chaotic: a Python float would soon differ
         self.wet = not self.wet
         self.single += np.float32(0.1) * self.share
         self.path[1] += self.count
@@ -50,7 +50,7 @@ class Garden(gymnasium.Env):
 
 
 class Drawn(gymnasium.Env):
-    """Its observations come from its own spaces, which it seeds."""
+    """Its observations are samples from its own spaces, which it seeds."""
 
     def __init__(self):
         self.action_space, self.observation_space = Discrete(2), Box(-1, 1, (2,))
@@ -70,7 +70,7 @@ class Drawn(gymnasium.Env):
 
 
 class Wither(gymnasium.Wrapper):
-    """A user's wrapper that counts, and ends an episode by its count."""
+    """A user's wrapper that counts steps, and truncates episodes by its count."""
 
     count = 0
 
@@ -98,7 +98,7 @@ def started(source, seed: int, before: int) -> VectorEnv:
 
 
 def play(env: VectorEnv, steps: int, seed: int) -> list[tuple]:
-    """What `steps` steps with random actions show, in all; the length of an open episode is part of it."""
+    """All results of `steps` steps with random actions, with the lengths of the open episodes."""
     rng, space, shown = np.random.default_rng(seed), env.action_space, []
     for _ in range(steps):
         action = rng.integers(space.n, size=2) if isinstance(space, Discrete) else \
@@ -119,12 +119,12 @@ def through_a_file(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     return read_checkpoint(folder / "checkpoint.pt")["env"]
 
 
-# Catches: a generator, or that of a space, not saved; a wrapper left out; MuJoCo's state without the arrays
-# derived from it; float32 loaded as a Python float; a list, or a view, that comes back as something of its own; `obs`
-# left as a tensor.
+# Catches: a state without a generator, without that of a space, or without a wrapper; MuJoCo's state without its
+# derived arrays; a float32 that is loaded as a Python float; a list or a view that is loaded as a separate object; an
+# `obs` that stays a tensor.
 @pytest.mark.long("Humanoid-v5")
 @each
-def test_a_fresh_environment_goes_on_from_a_checkpoint(source, tmp_path):
+def test_fresh_environment_continues_from_a_checkpoint(source, tmp_path):
     env = started(source, seed=0, before=60)
     assert env.can_save
     state, obs = through_a_file(env.state_dict(), tmp_path), env.obs.copy()
@@ -135,7 +135,7 @@ def test_a_fresh_environment_goes_on_from_a_checkpoint(source, tmp_path):
     assert_same(play(fresh, 300, seed=1), future)
 
 
-# Catches: what also turns the test above red, where it is the running environment that loses it.
+# Catches: the errors of the test above, if they affect the environment that was saved.
 @pytest.mark.long("Taxi-v4", "Hopper-v5")
 @each
 def test_saving_and_loading_changes_nothing(source, tmp_path):
@@ -146,7 +146,7 @@ def test_saving_and_loading_changes_nothing(source, tmp_path):
 
 
 class Guard(gymnasium.Env):
-    """Walks, and hunts from its third step on: its behaviour is one of its methods."""
+    """Walks, and hunts from its third step on. Its attribute `behave` is one of its methods."""
 
     observation_space, action_space = Box(-9, 99, (1,), np.float32), Discrete(2)
 
@@ -168,7 +168,7 @@ class Guard(gymnasium.Env):
         return np.full(1, self.behave(), np.float32), 0.0, self.t == 9, False, {}
 
 
-# Catches: a method that counts as constant.
+# Catches: a method that is treated as constant.
 def test_a_method_may_be_part_of_the_state():
     env, fresh = make(Guard), make(Guard)
     env.reset()
@@ -180,7 +180,7 @@ def test_a_method_may_be_part_of_the_state():
     assert fresh.step(np.zeros(1, np.int64)).obs[0, 0] == 50.0
 
 
-# Catches: a state that shares memory with the environment that goes on, or in which it was loaded.
+# Catches: a state that shares memory with the environment that was saved, or with the one into which it was loaded.
 @pytest.mark.parametrize("source", [Garden, "CartPole-v1", "Hopper-v5"])
 def test_a_state_can_be_loaded_twice(source):
     env = started(source, seed=0, before=60)
@@ -211,15 +211,15 @@ IN_THE_WAY = {
     "keys": ({"seen": {(0, 1): 2.0}}, "Garden.seen is a dict"),
     "generator": ({"dice": np.random.Generator(np.random.MT19937(0))},
                   "Garden.dice uses MT19937, not np.random.default_rng"),
-    "window": ({"window": Thing()}, "Garden.window is a Thing"),          # not one of pygame's
-    # loaded, the one in the list would be an array of its own, and no more change with the other
+    "window": ({"window": Thing()}, "Garden.window is a Thing"),          # not a window of pygame
+    # after loading, the array in the list would be separate, and no longer change with the other
     "view": ({"state": STATE, "parts": [STATE[:2]]}, "Garden.parts[0] and Garden.state are views of one array")}
 
 
-# Catches: such things skipped, or saved as they are: the resumed run would be another one, and nobody told; only
-# the first copy looked at, or only the outermost wrapper.
+# Catches: such attributes that are skipped, or saved unchanged, so that the resumed run silently differs; a check of
+# the first copy only, or of the outermost wrapper only.
 @pytest.mark.parametrize("attributes, reason", IN_THE_WAY.values(), ids=IN_THE_WAY)
-def test_what_cannot_be_saved_is_named(attributes, reason):
+def test_attribute_that_cannot_be_saved_is_named(attributes, reason):
     makers = iter([Garden, lambda: Wither(garden_with(**attributes))])
     env = make(lambda: next(makers)(), 2)
     env.reset()
@@ -242,12 +242,12 @@ class Goals(gymnasium.Env):
         return self.goal + 10 * self.other, {}
 
     def step(self, action):
-        self.place = self.place + 1                                       # no row of the table any more
+        self.place = self.place + 1                                       # no longer a row of the table
         return self.goal + 10 * self.other + 100 * self.place, 0.0, self.np_random.random() < 0.2, False, {}
 
 
 # Catches: a row of a table that is overwritten with the row of the saved state.
-def test_a_row_of_a_table_is_restored_without_a_change_of_the_table():
+def test_row_of_a_table_is_restored_without_changing_the_table():
     env, fresh = started(Goals, seed=0, before=7), started(Goals, seed=1, before=3)
     state = env.state_dict()
     expected = play(env, 50, seed=1)
@@ -257,7 +257,7 @@ def test_a_row_of_a_table_is_restored_without_a_change_of_the_table():
     assert all((layer.unwrapped.table == table).all() for layer in fresh.envs) and (table == Goals.SHARED).all()
 
 
-def test_windows_and_renderers_do_not_stand_in_the_way():
+def test_windows_and_renderers_do_not_prevent_saving():
     surface = type("Surface", (), {"__module__": "pygame.surface"})
     env = make(lambda: garden_with(window=surface(), clock=surface(), viewer=Thing(), mujoco_renderer=Thing(),
                                    render_mode="human"))
@@ -266,7 +266,7 @@ def test_windows_and_renderers_do_not_stand_in_the_way():
 
 
 class OwnWay(Garden):
-    """Says itself what it remembers, beside what could not be saved."""
+    """Has its own `state_dict`, and an attribute that cannot be saved."""
 
     def __init__(self):
         super().__init__()
@@ -276,12 +276,12 @@ class OwnWay(Garden):
         return {"state": self.state, "count": self.count}
 
     def load_state_dict(self, state):
-        assert type(state["state"]) is np.ndarray                         # and no tensor, after a file as well
+        assert type(state["state"]) is np.ndarray                         # not a tensor, also after a file
         self.state[:], self.count = state["state"], state["count"]
 
 
-# Catches: attributes looked at first; an environment's own array kept instead of a copy of it.
-def test_an_environment_is_asked_for_its_own_state(tmp_path):
+# Catches: a check of the attributes before `state_dict`; the environment's own array in place of a copy.
+def test_environments_own_state_dict_is_used(tmp_path):
     env = started(OwnWay, seed=0, before=10)
     assert env.can_save
     state = env.state_dict()

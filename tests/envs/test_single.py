@@ -1,13 +1,13 @@
-"""One copy as Gymnasium knows it."""
+"""One copy of a vectorised environment as a Gymnasium environment."""
 import numpy as np
 
 from spinup.envs import make
 from spinup.envs.single import Single
 
 
-# Catches: the first observation of the next episode given at the end of one; a reset that throws that one away,
-# or does not follow its seed.
-def test_an_episode_ends_with_what_it_led_to_and_reset_gives_the_next():
+# Catches: the first observation of the next episode at an episode end; a reset that drops this observation, or ignores
+# its seed.
+def test_step_returns_the_final_observation_and_reset_the_next_one():
     game, vector = Single(make("CartPole-v1", 1, 5)), make("CartPole-v1", 1, 5)
     obs, expected = game.reset()[0], vector.reset()
     np.testing.assert_array_equal(obs, expected[0])
@@ -25,7 +25,7 @@ def test_an_episode_ends_with_what_it_led_to_and_reset_gives_the_next():
     np.testing.assert_array_equal(game.reset(seed=9)[0], first)
     assert game.env.episode_length[0] == 0
     starts = []
-    for _ in range(3):                                        # left in the middle: each reset gives another episode
+    for _ in range(3):                                        # reset in the middle: each time another episode
         game.step(0)
         starts.append(game.reset()[0].tolist())
     assert len({*map(tuple, starts)}) == 3

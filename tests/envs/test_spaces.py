@@ -1,4 +1,4 @@
-"""What a network sees of an observation, which actions can be served, and spaces written down and read again."""
+"""Conversion of observations for the network, supported action spaces, and spaces as JSON."""
 import json
 
 import gymnasium
@@ -25,7 +25,7 @@ INF = np.inf
 
 
 class Shows(gymnasium.Env):
-    """Shows what it is given, first `seen[0]`, then `seen[1]`, in episodes of one step."""
+    """Returns the given observations, first `seen[0]`, then `seen[1]`, in episodes of one step."""
 
     action_space = Discrete(2)
 
@@ -66,11 +66,11 @@ SEEN = {
     "tuple": (Tuple([Discrete(2), Box(-1, 1, (1,))]), (0, np.array([0.25], np.float32)), [1, 0, 0.25])}
 
 
-# Catches: one-hot numbers from 0 whatever the start; a table handed on with its two axes; float64 handed on;
-# bytes that are not divided, in a dict or out of it.
+# Catches: one-hot vectors that ignore `start`; a table that keeps its two axes; float64 that stays float64; bytes that
+# are not divided, in a Dict or outside of one.
 @pytest.mark.parametrize("space, seen, expected", SEEN.values(), ids=SEEN)
-def test_all_but_images_become_vectors(space, seen, expected):
-    if expected is None:                                                  # keys may be sorted or kept: gymnasium says
+def test_observations_other_than_images_become_vectors(space, seen, expected):
+    if expected is None:                                                  # gymnasium decides the order of the keys
         expected = spaces.flatten(space, seen)
     shape, dtype, _ = observation_view(space)
     env = make(lambda: Shows(space, [seen, seen]), 2)
@@ -80,7 +80,7 @@ def test_all_but_images_become_vectors(space, seen, expected):
     np.testing.assert_array_equal(env.step(np.zeros(2, np.int64)).final_obs, np.float32([expected, expected]))
 
 
-# Catches: channels left at the end, or an image reshaped where its axes should be turned.
+# Catches: channels that stay at the end; a reshape of the image in place of a permutation of its axes.
 @pytest.mark.parametrize("shape, turned", [
     ((36, 40), (1, 36, 40)), ((36, 40, 3), (3, 36, 40)), ((4, 84, 84), (4, 84, 84)), ((50, 36, 40), (50, 36, 40))])
 def test_images_have_their_channels_first(shape, turned):
@@ -94,9 +94,10 @@ def test_images_have_their_channels_first(shape, turned):
     np.testing.assert_array_equal(env.step(np.zeros(1, np.int64)).final_obs[0].sum(), last.sum(dtype=np.uint64))
 
 
-# Gymnasium's own wrapper stacks. Catches: a stack taken for a vector, or reshaped with its colours at the end.
+# Gymnasium's own wrapper makes the stack. Catches: a stack that becomes a vector; a stack that is reshaped with its
+# channels at the end.
 @pytest.mark.parametrize("shape", [(36, 40, 3), (3, 36, 40)])
-def test_stacked_images_are_one_image_of_more_channels(shape):
+def test_stacked_images_become_one_image_with_more_channels(shape):
     first, last = image(2, *shape)
     env = make(lambda: gymnasium.wrappers.FrameStackObservation(Shows(pixels(*shape), [first, last]), 2))
     assert env.observation_space.shape == (2, *shape) and env.reset().shape == (1, 6, 36, 40)
@@ -105,31 +106,32 @@ def test_stacked_images_are_one_image_of_more_channels(shape):
     assert seen.dtype == np.uint8 and np.array_equal(seen[0], np.concatenate(channels))
 
 
-# Catches: no division by 255, without which every tanh is saturated; 35 pixels taken for enough.
-def test_images_too_small_for_the_network_become_vectors_from_0_to_1():
+# Catches: a missing division by 255, which saturates every tanh; 35 pixels that count as enough.
+def test_too_small_images_become_vectors_from_0_to_1():
     seen = image(35, 36, 3)
     obs = make(lambda: Shows(pixels(35, 36, 3), [seen, seen])).reset()
     assert obs.dtype == np.float32
     np.testing.assert_allclose(obs, seen.reshape(1, -1) / 255, rtol=1e-6)
 
 
-# Catches: division by 255 whatever is white; pixels that the network divides by 255 handed on as they are.
+# Catches: a division by 255 if white is not 255; pixels that are not scaled to 255, although the network divides by
+# 255.
 @pytest.mark.parametrize("shape, seen", [((10, 10, 4), 1.0), ((40, 40, 3), 255)])
-def test_planes_of_zeros_and_ones_are_as_bright_as_pixels(shape, seen):
+def test_images_of_zeros_and_ones_are_scaled_like_pixels(shape, seen):
     space = Box(0, 1, shape, np.uint8)
     obs = make(lambda: Shows(space, [np.ones(shape, np.uint8)] * 2)).reset()
     assert (obs == seen).all() and obs.dtype == observation_view(space)[1]
 
 
-# Catches: 255 x 255, which is 1 in bytes, so that white is black.
-def test_an_image_brighter_than_its_space_is_refused():
+# Catches: 255 x 255, which is 1 in bytes, so that white becomes black.
+def test_image_values_above_the_space_are_refused():
     seen = np.full((40, 40, 1), 255, np.uint8)
     with pytest.raises(UserError, match="an image with the value 255, but the largest value of its observation space"):
         make(lambda: Shows(Box(0, 1, seen.shape, np.uint8), [seen] * 2)).reset()
 
 
-# Catches: numbers with a point, which Gymnasium uses as indices.
-def test_choices_are_integers():
+# Catches: floats, which Gymnasium uses as indices.
+def test_multidiscrete_observations_must_be_integers():
     space = MultiDiscrete([3, 4])
     assert make(lambda: Shows(space, [np.array([2, 1])] * 2)).reset().sum() == 2
     with pytest.raises(UserError, match="make them agree"):
@@ -137,12 +139,12 @@ def test_choices_are_integers():
 
 
 @pytest.mark.parametrize("space", [Box(0, 1, (0,)), Dict()], ids=["Box", "Dict"])
-def test_observations_of_nothing_are_refused(space):
+def test_empty_observations_are_refused(space):
     with pytest.raises(UserError, match="observations of .* are empty; give the environment"):
         observation_view(space)
 
 
-def test_half_precision_is_kept():
+def test_half_precision_of_actions_is_kept():
     space = Box(-1, 1, (2,), np.float16)
     assert space.contains(to_native(space, np.array([0.3, -1], np.float32)))
 
@@ -152,7 +154,7 @@ def test_observations_without_a_fixed_length_are_refused():
         observation_view(spaces.Sequence(Discrete(2)))
 
 
-# Catches: bounds left two-dimensional; MultiBinary as one choice of 2.
+# Catches: bounds that stay two-dimensional; MultiBinary as one choice of 2.
 def test_each_action_space_has_its_distribution():
     assert action_distribution(Discrete(3, start=5), "ppo") == Categorical((3,))
     assert action_distribution(MultiDiscrete([3, 2]), "ppo") == Categorical((3, 2))
@@ -163,13 +165,13 @@ def test_each_action_space_has_its_distribution():
 
 @pytest.mark.parametrize("space", [Dict(a=Discrete(2)), Tuple([Discrete(2)]), Text(3), Box(0, 9, (2,), np.int64),
                                    MultiDiscrete([[2, 3]])])
-def test_what_nothing_can_act_in_is_refused_by_its_name(space):
+def test_unsupported_action_spaces_are_refused_by_name(space):
     with pytest.raises(UserError, match="^vpg cannot act in .*supports Discrete, MultiDiscrete, MultiBinary and Box"):
         action_distribution(space, "vpg")
 
 
-# Catches: `start` counted among the actions; a MultiDiscrete taken for its first choice.
-def test_only_discrete_actions_can_be_numbered():
+# Catches: a `start` that adds to the number of actions; a MultiDiscrete space that counts as its first choice.
+def test_only_discrete_spaces_have_a_number_of_actions():
     assert number_of_actions(Discrete(3, start=5), "dqn") == 3
     for space in (MultiDiscrete([3, 2]), MultiBinary(2), Box(-1, 1, (2,)), Dict(a=Discrete(2))):
         with pytest.raises(ActionsError, match=r"^dqn cannot act in .*; it supports Discrete actions$") as error:
@@ -177,20 +179,20 @@ def test_only_discrete_actions_can_be_numbered():
         assert error.value.kind == type(space).__name__ and str(space) in str(error.value)
 
 
-# Catches: bounds left two-dimensional; those of the first dimension for all.
-def test_bounds_are_those_of_each_dimension_in_one_row():
+# Catches: bounds that stay two-dimensional; the bounds of the first dimension for all.
+def test_action_bounds_are_one_row_with_a_pair_per_dimension():
     low, high = action_bounds(Box(np.float32([[-1, -2], [0, 3]]), np.float32([[1, 5], [0.5, 4]])), "sac")
     assert low.tolist() == [-1, -2, 0, 3] and high.tolist() == [1, 5, 0.5, 4]
     low, high = action_bounds(Box(-0.1, 0.1, (1,), np.float64), "sac")
     assert low.tolist() == [-0.1] and high.tolist() == [0.1] and low.dtype == np.float64
 
 
-# Catches: one of the two sides, or an empty range, let through; ActionsError, by which other algorithms would be
-# named that could do no better.
+# Catches: an infinite bound on one side, or an empty range, that is accepted; an ActionsError, which would suggest
+# other algorithms with the same limitation.
 @pytest.mark.parametrize(("low", "high"), [
     ([-INF, 0], [1, 1]), ([0, 0], [1, INF]), ([0, 1], [1, 1]), ([-3e38, 0], [3e38, 1])])
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_bounds_that_cannot_be_filled_are_refused_with_the_remedy(low, high):
+def test_infinite_or_empty_bounds_are_refused_with_a_solution(low, high):
     with pytest.raises(UserError, match="^td3 needs actions with finite bounds.*TransformAction") as error:
         action_bounds(Box(np.float32(low), np.float32(high)), "td3")
     assert not isinstance(error.value, ActionsError)
@@ -198,13 +200,13 @@ def test_bounds_that_cannot_be_filled_are_refused_with_the_remedy(low, high):
 
 @pytest.mark.parametrize("space", [Discrete(2), MultiDiscrete([3, 2]), MultiBinary(2), Box(0, 9, (2,), np.int64),
                                    Tuple([Box(-1, 1)])])
-def test_what_has_no_bounds_is_refused_by_its_name(space):
+def test_spaces_without_bounds_are_refused_by_name(space):
     with pytest.raises(ActionsError, match=r"^sac cannot act .* supports Box actions \(real numbers\)$") as error:
         action_bounds(space, "sac")
     assert error.value.kind == type(space).__name__
 
 
-# Catches: the first axis of an image for its size; one-hot numbers counted as one.
+# Catches: the first axis of an image as its size; a one-hot vector that counts as one number.
 def test_vectors_have_a_size_and_images_do_not():
     assert vector_size(Box(-1, 1, (2, 3)), "sac") == 6
     assert vector_size(Discrete(4), "sac") == 4
@@ -213,18 +215,18 @@ def test_vectors_have_a_size_and_images_do_not():
         vector_size(pixels(36, 40, 3), "sac")
 
 
-# Catches: start or dtype not written; float32 bounds rounded on their way (0.1 is not a float32); the parts of a
-# Dict in sorted order, with which a loaded policy would take one part of the observation for another.
+# Catches: a missing start or dtype; float32 bounds that are rounded (0.1 is not a float32); the parts of a Dict in
+# sorted order, with which a loaded policy would exchange parts of the observation.
 @pytest.mark.parametrize("space", [
     Box(np.array([-0.1, -INF], np.float32), np.array([0.3, INF], np.float32)), Box(-1, 1, (2, 3), np.float64),
     Box(-5, 5, (), np.float32), pixels(4, 5, 3), Discrete(4, start=-3), MultiDiscrete([3, 2]),
     MultiDiscrete([3, 2], start=[1, 5]), MultiBinary(4), MultiBinary([2, 3]), Tuple([Discrete(2), Box(0, 1, (1,))]),
     Dict(b=Discrete(2), a=Dict(c=MultiBinary(2)))], ids=repr)
-def test_spaces_come_back_from_json(space):
+def test_spaces_are_restored_from_json(space):
     read = space_from_json(json.loads(json.dumps(space_to_json(space))))
     assert read == space and read.dtype == space.dtype
     if isinstance(space, Dict):
-        assert list(read.spaces) == list(space.spaces)                    # in this order the vector is made
+        assert list(read.spaces) == list(space.spaces)                    # the vector has this order
 
 
 def test_unknown_spaces_are_refused_in_both_directions():

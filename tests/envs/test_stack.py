@@ -1,4 +1,4 @@
-"""Stacks of observations beside Gymnasium's, and in a run, in evaluation and in a resumed run."""
+"""Stacks of observations, compared with Gymnasium's, and their use in training, in evaluation and in a resumed run."""
 import json
 
 import gymnasium
@@ -45,7 +45,8 @@ class Coloured(Pictures):
 
 
 def beside(env, one: gymnasium.Env, size: int, steps: int, view) -> int:
-    """Step a stack of one copy beside Gymnasium's wrapper, from the same first observation on; count the episodes."""
+    """Compare the steps of a stack of one copy with those of Gymnasium's wrapper, from the same first observation.
+    Return the number of episode ends."""
     theirs, ends = FrameStackObservation(one, size), 0
     obs = theirs.reset(seed=env.env.seeds[0])[0]
     np.testing.assert_array_equal(env.reset()[0], view(obs))
@@ -63,25 +64,25 @@ def beside(env, one: gymnasium.Env, size: int, steps: int, view) -> int:
     return ends
 
 
-# Catches: a stack filled with zeros; the newest first; an episode that begins with frames of the last one; a last
-# observation without the end of its episode; the channels of one image apart.
+# Catches: a stack that is filled with zeros; the newest frame first; a new episode with frames of the last one; a final
+# observation without the last frame of its episode; an image whose channels are separated.
 @pytest.mark.parametrize("kind", [Pictures, Coloured])
-def test_a_stack_of_images_is_that_of_gymnasium(kind):
+def test_stack_of_images_matches_gymnasium(kind):
     env, view = make(kind, 1, seed=4, frame_stack=3), observation_view(kind().observation_space)[2]
     assert beside(env, kind(), 3, 23, lambda obs: np.concatenate([view(one) for one in obs])) == 4
     shape = observation_view(env.observation_space)[0]
     assert env.obs[0].shape == shape and env.frames == (3 if kind is Pictures else 1)
 
 
-def test_a_stack_of_vectors_is_that_of_gymnasium():
+def test_stack_of_vectors_matches_gymnasium():
     env = make(lambda: gymnasium.make("CartPole-v1"), 1, seed=5, frame_stack=4)
     assert beside(env, gymnasium.make("CartPole-v1"), 4, 120, np.ravel) > 2
     assert env.observation_space.shape == (16,)
 
 
-# Catches: statistics of the wrapped environment lost or counted twice; a restart that keeps old frames; a state
-# without the stack.
-def test_episodes_restarts_and_the_state():
+# Catches: episode statistics that are lost or counted twice; a restart that keeps old frames; a state without the
+# stack.
+def test_stack_supports_statistics_restarts_and_saving():
     env = make("CartPole-v1", 3, seed=1, frame_stack=2)
     env.reset()
     for _ in range(60):
@@ -97,9 +98,9 @@ def test_episodes_restarts_and_the_state():
         np.testing.assert_array_equal(env.step(np.ones(3, np.int64)).obs, other.step(np.ones(3, np.int64)).obs)
 
 
-# Catches: `reseed` of the wrapper alone, which a vector environment of Gymnasium cannot do copy by copy; frames
-# of the episodes before.
-def test_all_copies_are_reseeded():
+# Catches: a `reseed` that restarts copy by copy, which a vector environment of Gymnasium does not support; frames of
+# the previous episodes.
+def test_reseed_starts_new_episodes_in_all_copies():
     vector = gymnasium.make_vec("CartPole-v1", 2, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
     for env in FrameStack(make(vector, 2), 3), Memory(make("CartPole-v1", 2, seed=1), 2):
         env.reset()
@@ -116,7 +117,7 @@ def test_all_copies_are_reseeded():
         assert (env.obs[:, :4] != first[:, :4]).all()
 
 
-def test_a_stack_is_not_stacked_again():
+def test_stack_cannot_be_stacked_again():
     env = make(Pictures, 1, frame_stack=2)
     with pytest.raises(UserError, match="already a stack of 2 frames; leave out --frame-stack"):
         FrameStack(env, 2)
@@ -127,9 +128,9 @@ ON = {"ppo": {"rollout_steps": 32}, "dqn": {"learning_starts": 64, "batch_size":
       "rl2": {"rollout_steps": 32, "minibatches": 2}, "es": {"pairs": 2}}
 
 
-# Catches: a setting that evaluation, watching or the test episodes do not know; a network for one observation.
+# Catches: evaluation, watching or test episodes without the setting; a network for a single observation.
 @pytest.mark.parametrize("name", ON)
-def test_a_run_with_a_stack_is_evaluated_with_it(name, tmp_path):
+def test_run_with_a_stack_is_evaluated_with_it(name, tmp_path):
     result = getattr(spinup, name)("StatelessCartPole-v0", preset="none", frame_stack=3, log_dir=tmp_path.as_posix(),
                                    **TINY, **ON[name])
     assert "test_return" in result.progress
@@ -144,9 +145,9 @@ def test_a_run_with_a_stack_is_evaluated_with_it(name, tmp_path):
     assert play(player, game, "StatelessCartPole-v0", True, None, 3)[0] >= 8
 
 
-# Catches: a resumed run without the stack, or with another; frames that a replay takes from another stack.
+# Catches: a resumed run without the stack, or with another one; frames of another stack in the replay buffer.
 @pytest.mark.long
-def test_a_resumed_run_goes_on_with_its_stack(tmp_path):
+def test_resumed_run_keeps_its_stack(tmp_path):
     cfg = {"env": Pictures, "frame_stack": 3, "log_dir": tmp_path.as_posix(), "checkpoint_steps": 64, **TINY,
            **ON["dqn"]}
     whole = dqn.train(dqn.Config(exp_name="whole", **cfg))

@@ -1,4 +1,4 @@
-"""What goes wrong inside a user's environment: found before the run's folder is made, or named by step and action."""
+"""Faults of a user's environment: reported before the run's folder is created, or with the step and the action."""
 import os
 import sys
 from pathlib import Path
@@ -48,7 +48,7 @@ FINE = {"init": "pass", "reset": "pass", "step": "pass", "close": "pass"}
 TINY = ["--total-steps", 128, "--num-envs", 2, "--rollout-steps", 32, "--minibatches", 2, "--quiet"]
 LATE = "if self.t > 40: "
 
-# What is wrong from the first steps on -> the sentence, and the exit code.
+# Faults from the first steps on -> the message and the exit code.
 AT_ONCE = {
     "reward text": ({"step": "reward = '5'"}, "returned a reward of '5'; it must be one number", 2),
     "reward none": ({"step": "reward = None"}, "returned a reward of None; it must be one number", 2),
@@ -72,7 +72,7 @@ AT_ONCE = {
 
 @pytest.fixture
 def odd(tmp_path, monkeypatch):
-    """A function that writes the module `odd_of_a_test` with such lines."""
+    """A function that writes the module `odd_of_a_test` with the given lines, and returns the id of its environment."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(lines: dict[str, str]) -> str:
@@ -84,9 +84,9 @@ def odd(tmp_path, monkeypatch):
     gymnasium.registry.pop("Odd-v0", None)
 
 
-# Catches: a look that is left out, or that comes after the folder.
+# Catches: a `look` that is left out, or that comes after the creation of the folder.
 @pytest.mark.parametrize("case", AT_ONCE)
-def test_what_is_wrong_at_once_is_said_before_there_is_a_folder(odd, cli, tmp_path, case):
+def test_early_fault_is_reported_before_the_folder_is_created(odd, cli, tmp_path, case):
     lines, words, code = AT_ONCE[case]
     done = cli("ppo", "--env", odd(lines), *TINY)
     assert done.code == code and words in done.err.splitlines()[0], done.err
@@ -94,12 +94,12 @@ def test_what_is_wrong_at_once_is_said_before_there_is_a_folder(odd, cli, tmp_pa
     assert not Path("runs").exists()
 
 
-# Catches: a NaN that is blamed on the learning rate; a copy, a step or an action that is not named.
+# Catches: a NaN that is attributed to the learning rate; a message without the copy, the step or the action.
 @pytest.mark.parametrize(("line", "words", "code"), [
     ("obs[0] = np.inf", "Odd-v0 returned an observation with inf at index 0 of 2, at step ", 2),
     ("reward = -np.inf", "Odd-v0 returned a reward of -inf, at step ", 2),
     ("raise RuntimeError('late')", "Odd-v0 raised RuntimeError: late, at step ", 1)])
-def test_what_goes_wrong_later_names_step_copy_and_action(odd, cli, line, words, code):
+def test_late_fault_is_reported_with_step_copy_and_action(odd, cli, line, words, code):
     done = cli("ppo", "--env", odd({"step": LATE + line}), *TINY)
     first = done.err.splitlines()[0]
     assert done.code == code and words in first and "--lr" not in first
@@ -108,22 +108,22 @@ def test_what_goes_wrong_later_names_step_copy_and_action(odd, cli, line, words,
     assert "failed" in next(Path("runs").glob("*/*/result.json")).read_text()
 
 
-# Catches: an import error that is not of the kind ImportError.
-def test_a_module_with_a_wrong_line_is_named_with_the_line(odd, cli):
+# Catches: an error at the import that is not an ImportError.
+def test_syntax_error_in_a_module_is_reported_with_its_line(odd, cli):
     odd({"init": "this is no Python"})
     done = cli("ppo", "--env", "odd_of_a_test:Odd-v0", *TINY)
     assert done.code == 2 and "raises SyntaxError when it is imported" in done.err and "line 12)" in done.err
 
 
 # Catches: an exception of close() that loses the result.
-def test_an_environment_that_cannot_be_closed_loses_nothing(odd, cli):
+def test_failing_close_does_not_lose_the_result(odd, cli):
     done = cli("ppo", "--env", odd({"close": "raise OSError('still in use')"}), *TINY)
     assert done.code == 0 and "Odd-v0 raised OSError: still in use, when it was closed" in done.err
     assert "finished" in next(Path("runs").glob("*/*/result.json")).read_text()
 
 
 class Old(Env):
-    """Its `reset` takes no seed, as before Gymnasium."""
+    """Its `reset` takes no seed, as in the old Gym."""
 
     observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (1,))
 
@@ -131,7 +131,7 @@ class Old(Env):
         return np.zeros(1), {}
 
 
-def test_a_reset_without_seed_is_named():
+def test_reset_without_a_seed_parameter_is_refused():
     with pytest.raises(UserError, match=r"has no parameter seed; write def reset\(self, \*, seed=None, options=None\)"):
         look(Old)
 
@@ -148,8 +148,8 @@ class Echo(Env):
         return action, 0.0, False, False, {}
 
 
-# Catches: an environment that is blamed for the policy's NaN.
-def test_an_action_that_is_not_finite_is_the_policys():
+# Catches: a NaN of the policy that is attributed to the environment.
+def test_non_finite_action_is_attributed_to_the_policy():
     env = make(Echo, 2)
     env.reset()
     env.step(np.zeros((2, 1), np.float32))
@@ -158,7 +158,7 @@ def test_an_action_that_is_not_finite_is_the_policys():
 
 
 class Wide(Echo):
-    """Images that are no bytes."""
+    """Images of floats in place of bytes."""
 
     observation_space = spaces.Box(0, 1, (64, 64, 3))
 
@@ -169,8 +169,8 @@ class Wide(Echo):
         return np.zeros((64, 64, 3), np.float32), 0.0, False, False, {}
 
 
-# Catches: a look whose environment stays open, or is the one that is trained in.
-def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
+# Catches: a `look` whose environment stays open, or is that of the training.
+def test_look_uses_its_own_environment_and_warns_of_long_vectors(capsys):
     made, closed = [], []
 
     class Counted(Wide):
@@ -201,7 +201,7 @@ def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
 
 @pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="the folder of a run is compared by its bytes")
-def test_a_look_changes_no_number_of_a_run(monkeypatch, cli):
+def test_look_does_not_change_the_results_of_a_run(monkeypatch, cli):
     words = ["ppo", "--env", "InvertedPendulum-v5", "--preset", "none", "--total-steps", 1024, "--num-envs", 2,
              "--rollout-steps", 64, "--epochs", 2, "--quiet", "--exp-name"]
     assert cli(*words, "a").code == 0
@@ -223,13 +223,13 @@ def test_an_exception_keeps_its_cause():
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
 
 
-# Catches: a process whose exception is lost, or whose exit is not told.
+# Catches: a worker process whose exception is lost, or whose exit is not reported.
 @pytest.mark.parametrize(("line", "words"), [
     ("raise ValueError('dice')", "Odd-v0 raised ValueError: dice, at step "),
     ("__import__('os')._exit(7)", "worker process 1 ended with exit code 7")])
-def test_es_says_what_a_worker_process_failed_of(odd, start, forking, line, words):
+def test_es_reports_why_a_worker_process_failed(odd, start, forking, line, words):
     env = odd({"step": f"import os\n        if str(os.getpid()) != os.environ['FIRST'] and self.t > 40: {line}"})
-    prelude = f"{forking}sys.path.insert(0, folder)\nos.environ['FIRST'] = str(os.getpid())"    # the first is well
+    prelude = f"{forking}sys.path.insert(0, folder)\nos.environ['FIRST'] = str(os.getpid())"    # no fault in first
     done = start("es", "--env", env, "--pairs", 2, "--workers", 2, "--total-steps", 4000, "--quiet", "--preset", "none",
                  prelude=prelude).end()
     assert done.code == 1 and words in done.err.splitlines()[0], done.err

@@ -1,4 +1,4 @@
-"""SAME_STEP: no stored transition crosses the border between two episodes, neither here nor in an algorithm."""
+"""SAME_STEP: no stored transition crosses an episode end, neither in an environment nor in an algorithm."""
 import itertools
 
 import numpy as np
@@ -13,10 +13,10 @@ from spinup.envs.ids import OURS
 
 
 class Counter(Env):
-    """Episodes of three steps whose rewards are 0, 1, 2. An observation, 10 x episode + step, tells where it is from.
+    """Episodes of three steps with rewards 0, 1, 2. An observation is 10 x episode + step.
 
-    Episodes 1, 3, ... end by the task, 2, 4, ... by the clock. Copy i starts in step i of its first, so that no two of
-    three are in phase.
+    Episodes 1, 3, ... terminate, and episodes 2, 4, ... are truncated. Copy i starts in step i of its first episode, so
+    that no two of three copies are in phase.
     """
 
     observation_space, action_space = Box(-np.inf, np.inf, (1,)), Discrete(2)
@@ -43,13 +43,14 @@ each_algorithm = pytest.mark.parametrize("algorithm", OF, ids=lambda a: a.__name
 
 
 def counters(looks: int = 0):
-    """A function that makes them in turn, from a fresh count, after so many that are only looked at."""
+    """A function that makes counters with starts 0, 1, 2 in turn. looks: counters that `look` makes before the
+    training."""
     starts = itertools.count(-looks)
     return lambda: Counter(next(starts) % 3)
 
 
 def truth(copy: int, steps: int) -> list[tuple[float, float, float, bool, bool]]:
-    """The transitions (s, r, s', terminated, truncated) of a copy, written down from what Counter says of itself."""
+    """The transitions (s, r, s', terminated, truncated) of a copy, written from the description of Counter."""
     found, episode, t = [], 1, copy
     while len(found) < steps:
         s, last = 10 * episode + t, t == 2
@@ -59,15 +60,15 @@ def truth(copy: int, steps: int) -> list[tuple[float, float, float, bool, bool]]
 
 
 def columns(num_envs: int, start: int, steps: int) -> list[np.ndarray]:
-    """Those transitions from step `start` on, as five arrays [N, T]."""
+    """The transitions of `num_envs` copies from step `start` on, as five arrays [N, T]."""
     rows = [list(zip(*truth(i, start + steps)[start:], strict=True)) for i in range(num_envs)]
     return [np.array(column, float) for column in zip(*rows, strict=True)]
 
 
-# Catches: `final_obs` taken after the restart, or None; its rows left empty where the episode goes on; an
-# observation array that is written to again.
+# Catches: a `final_obs` from after the reset, or None; empty rows of `final_obs` in unfinished episodes; an observation
+# array that is overwritten.
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
-def test_what_is_stored_never_crosses_the_border(num_envs):
+def test_stored_transitions_never_cross_an_episode_end(num_envs):
     env = make(counters(), num_envs)
     obs, stored = env.reset(), []
     assert env.obs is obs
@@ -79,15 +80,15 @@ def test_what_is_stored_never_crosses_the_border(num_envs):
         stored.append((obs, step.reward, led_to, step.terminated, step.truncated))
         assert env.obs is step.obs and step.obs.dtype == np.float32 and step.reward.dtype == np.float32
         np.testing.assert_array_equal(led_to[~ended], step.obs[~ended])
-        np.testing.assert_array_equal(step.obs[ended] % 10, 0)            # the restart shows, and can be acted on
+        np.testing.assert_array_equal(step.obs[ended] % 10, 0)            # the first observation of a new episode
         obs = step.obs
     for mine, true in zip(zip(*stored, strict=True), columns(num_envs, 0, 20), strict=True):
         np.testing.assert_array_equal(np.stack([np.ravel(x) for x in mine], 1), true)
 
 
-# Catches: the return of one episode running on into the next; finished episodes in another order; not forgotten
-# once taken; kept over a reset.
-def test_finished_episodes_are_told_once_with_their_return_and_length():
+# Catches: a return that continues in the next episode; finished episodes in another order; episodes that are returned
+# twice, or kept after a reset.
+def test_finished_episodes_are_returned_once_with_return_and_length():
     env = make(counters(), 3)
     env.reset()
     for _ in range(4):
@@ -100,8 +101,8 @@ def test_finished_episodes_are_told_once_with_their_return_and_length():
     assert env.take_finished() == [] and not env.episode_return.any() and not env.episode_length.any()
 
 
-# Catches: an open episode's return or length, or what finished, not saved.
-def test_the_books_of_open_episodes_are_saved():
+# Catches: a state without the returns or lengths of open episodes, or without the finished episodes.
+def test_statistics_of_open_episodes_are_saved():
     env = make(counters(), 3)
     env.reset()
     for _ in range(2):
@@ -128,7 +129,7 @@ BY_HAND = [[[-6.125, -6.5, -10, -9.5], [-6.5, -10, -11.75, -9], [-10, -12.28125,
 
 
 def record_gae(algorithm, monkeypatch) -> list[tuple]:
-    """Have the algorithm train with V(obs) = obs[0]; returns the arguments and advantages of each call of gae."""
+    """Make the algorithm train with V(obs) = obs[0]. Return the arguments and advantages of each call of gae."""
     calls, original, net_value, net_evaluate = [], algorithm.gae, ActorCritic.value, ActorCritic.evaluate
 
     def value(self, obs):
@@ -153,14 +154,15 @@ def train(algorithm, tmp_path, **settings) -> None:
                                      tensorboard=False, **settings, **OF[algorithm]))
 
 
-# Catches: next_values that are values moved by one (a truncation then sees the restart); final_at as (t, i); the
-# last column from `values`; terminated and truncated swapped, or merged; advantages that run on over a truncation.
+# Catches: next_values that are the values shifted by one, so that a truncation gets the value of the next episode; rows
+# and columns of final observations exchanged; a last column from `values`; terminated and truncated swapped or merged;
+# advantages that continue over a truncation.
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
 @each_algorithm
-def test_training_bootstraps_with_what_each_step_led_to(algorithm, num_envs, tmp_path, monkeypatch):
+def test_training_bootstraps_from_the_next_observation_of_each_step(algorithm, num_envs, tmp_path, monkeypatch):
     calls = record_gae(algorithm, monkeypatch)
     train(algorithm, tmp_path, num_envs=num_envs, rollout_steps=4, total_steps=5 * 4 * num_envs)
-    assert len(calls) == 5                                                # with cuts at steps 4, 8, ...: in all phases
+    assert len(calls) == 5                                                # cuts at steps 4, 8, ...: in all phases
     for k, ((rewards, values, next_values, terminated, truncated), _) in enumerate(calls):
         s, r, led_to, over, cut = columns(num_envs, 4 * k, 4)
         np.testing.assert_array_equal(values, s)
@@ -172,13 +174,13 @@ def test_training_bootstraps_with_what_each_step_led_to(algorithm, num_envs, tmp
         np.testing.assert_allclose(adv, by_hand[:num_envs], rtol=0, atol=1e-5)
 
 
-# With gamma = lambda above, these would not be told apart. Catches: the two exchanged; those of rewards for the
-# intrinsic reward.
+# The tests above have gamma = lambda, and cannot tell them apart. Catches: gamma and lambda exchanged; the discount of
+# rewards for the intrinsic reward.
 @pytest.mark.parametrize("algorithm, name, given", [
     (vpg, "gae", [(0.5, 0.25)]), (ppo, "gae", [(0.5, 0.25)]), (trpo, "gae", [(0.5, 0.25)]),
     (rl2, "trial_advantages", [(0.5, 0.25)]), (curiosity, "gae", [(0.75, 0.25), (0.5, 0.25)])],
     ids=lambda x: x.__name__.rpartition(".")[2] if hasattr(x, "__name__") else "")
-def test_each_discount_has_its_place(algorithm, name, given, tmp_path, monkeypatch):
+def test_each_advantage_estimate_gets_its_gamma_and_lambda(algorithm, name, given, tmp_path, monkeypatch):
     calls, original = [], getattr(algorithm, name)
 
     def told(*arrays, gamma, lam, **rest):
@@ -194,16 +196,16 @@ def test_each_discount_has_its_place(algorithm, name, given, tmp_path, monkeypat
     assert sorted(calls) == sorted(given)
 
 
-# Catches: final observations, or the last ones, that are not normalised; statistics that change within a rollout
-# (the update before the evaluation); normalised twice.
+# Catches: final or last observations that are not normalised; statistics that change within a rollout (an update before
+# the evaluation); observations that are normalised twice.
 @each_algorithm
-def test_all_values_of_a_rollout_are_of_equally_normalised_observations(algorithm, tmp_path, monkeypatch):
+def test_all_values_of_a_rollout_use_the_same_normalisation(algorithm, tmp_path, monkeypatch):
     calls = record_gae(algorithm, monkeypatch)
     train(algorithm, tmp_path, num_envs=3, rollout_steps=4, total_steps=60, normalise_obs=True)
     seen = np.zeros((3, 0))
     for k, ((_, values, next_values, _, _), _) in enumerate(calls):
         s, _, led_to, over, _ = columns(3, 4 * k, 4)
-        mean, deviation = (seen.mean(), seen.std()) if k else (0, 1)      # of the rollouts before
+        mean, deviation = (seen.mean(), seen.std()) if k else (0, 1)      # of the previous rollouts
         both = np.stack([s, led_to])
         expected = np.clip((both - mean) / deviation, -10, 10)
         np.testing.assert_allclose(values, expected[0], rtol=0, atol=1e-4)
@@ -212,10 +214,10 @@ def test_all_values_of_a_rollout_are_of_equally_normalised_observations(algorith
     assert len(calls) == 5
 
 
-# Catches: a start that depends on what came before or on the other copies; books of the old episode kept; the
-# other copies moved; a generator shared with them that their own restarts then use.
+# Catches: a first observation that depends on earlier steps or on the other copies; statistics of the old episode that
+# are kept; a change of the other copies; a generator that later resets of the other copies share.
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "MountainCarContinuous-v0", "Hopper-v5"])
-def test_a_copy_is_restarted_as_its_seed_says(env):
+def test_restarted_copy_depends_only_on_its_seed(env):
     found = []
     for copies, before in (2, 0), (3, 7):
         vector = make(env, copies, seed=5)
@@ -240,7 +242,7 @@ def test_a_copy_is_restarted_as_its_seed_says(env):
     np.testing.assert_array_equal(*found)
 
 
-# Catches: `default_rng(seed)`, or the seed itself, as an environment's generator.
+# Catches: `default_rng(seed)`, or the seed itself, for the generator of an environment.
 def test_environments_share_no_random_numbers_with_the_policy():
     policy, found = np.random.default_rng(3).bit_generator.state["state"], set()
     for name in OURS:

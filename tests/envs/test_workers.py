@@ -1,4 +1,4 @@
-"""Copies that are stepped in other processes: the same numbers, and clear ends."""
+"""Copies that are stepped in other processes: the same numbers as in one process, and clear errors."""
 import itertools
 import multiprocessing
 import os
@@ -74,21 +74,21 @@ TROUBLES = {"error": (EnvironmentFailure, "Dice raised ValueError: the dice are 
 
 @pytest.fixture
 def dice(tmp_path, monkeypatch):
-    """A module that processes can import."""
+    """An environment in a module that other processes can import. In the end, no worker process may be left."""
     (tmp_path / "dice_of_a_test.py").write_text(DICE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "dice_of_a_test", raising=False)
     import dice_of_a_test
     yield dice_of_a_test.Dice
     assert not [child for child in psutil.Process().children(recursive=True)
-                # Closing leaves none behind.
+                # `close` must end all workers.
                 if child.status() != psutil.STATUS_ZOMBIE and "spawn_main" in " ".join(child.cmdline())]
 
 
 @pytest.fixture
 def one_new(monkeypatch):
-    """Every other worker, from the first on, begins with a new interpreter, as each does for a user; others are forked,
-    which is faster."""
+    """Every other worker, from the first on, starts with a new interpreter, as all workers of a user do. The others are
+    forked, which is faster."""
     new, forked = multiprocessing.get_context("spawn"), multiprocessing.get_context("forkserver")
     kinds = itertools.cycle([new.Process, forked.Process])
     context = SimpleNamespace(Pipe=new.Pipe, Process=lambda **settings: next(kinds)(**settings))
@@ -96,7 +96,7 @@ def one_new(monkeypatch):
 
 
 def check_same_steps(one, other, steps: int) -> None:
-    """Both copies of a vector give the same, in every bit."""
+    """Assert that both vectorised environments return the same results, bit for bit."""
     for _ in range(steps):
         a, b = one.step(np.zeros(3, np.int64)), other.step(np.zeros(3, np.int64))
         for x, y in zip(a[:6], b[:6], strict=True):
@@ -105,10 +105,10 @@ def check_same_steps(one, other, steps: int) -> None:
     assert one.take_finished() == other.take_finished() and one.finished_costs == other.finished_costs
 
 
-# Catches: a worker's copies seeded as if they were the first; rows in another order; final observations of one
-# worker alone; costs that one worker has not reported yet as None; a restart of another copy; a state in another form;
-# a worker that Ctrl-C ends; a process that outlives `close`.
-def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(one_new, dice, tmp_path):
+# Catches: the seeds of the first copies in every worker; rows in another order; final observations of one worker only;
+# None as the costs of a worker that has not reported any yet; a restart of the wrong copy; a state in another format; a
+# worker that Ctrl-C ends; a process that still runs after `close`.
+def test_workers_give_the_numbers_of_one_process_also_after_a_load(one_new, dice, tmp_path):
     here, there, fresh = make(dice, 3, 5), make(dice, 3, 5, 2), make(dice, 3, 6)
     assert isinstance(there, WorkerVectorEnv) and there.processes[0].is_alive()
     try:
@@ -126,15 +126,15 @@ def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(one_new, 
         fresh.reset()
         fresh.load_state_dict(read_checkpoint(tmp_path / "checkpoint.pt")["env"])
         check_same_steps(fresh, there, 20)
-        there.load_state_dict(here.state_dict())                          # of 30 steps before
+        there.load_state_dict(here.state_dict())                          # from 20 steps before
         check_same_steps(here, there, 20)
     finally:
         there.close()
     assert not any(process.is_alive() for process in there.processes)
 
 
-# Catches: a close that waits for a step to end, or leaves it running.
-def test_a_worker_that_does_not_end_is_killed(fork_workers, dice, monkeypatch):
+# Catches: a `close` that waits for the end of a step, or that leaves the process running.
+def test_worker_that_does_not_end_is_killed(fork_workers, dice, monkeypatch):
     monkeypatch.setattr(workers, "CLOSE_SECONDS", 0.2)
     env = make(partial(dice, "sleep"), 1, 0, 1)
     env.reset()
@@ -143,9 +143,9 @@ def test_a_worker_that_does_not_end_is_killed(fork_workers, dice, monkeypatch):
     assert env.processes[0].exitcode == -signal.SIGKILL
 
 
-# Catches: a worker's error that is lost, a run that waits for ever, others that run on.
+# Catches: a worker's error that is lost; a run that waits forever; other workers that keep running.
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(fork_workers, dice, trouble):
+def test_failure_in_a_worker_ends_the_run_with_a_clear_error(fork_workers, dice, trouble):
     kind, words = TROUBLES[trouble]
     env = make(partial(dice, trouble), 3, 0, 2)
     env.reset()
@@ -153,10 +153,10 @@ def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(fork_workers, dic
     with pytest.raises(kind, match=words):
         env.step(np.array([0, 0, 1]))
     assert not any(process.is_alive() for process in env.processes)
-    env.close()                                                           # as a training does in the end
+    env.close()                                                           # as a training does at its end
 
 
-# Catches: processes started before what is wrong is found.
+# Catches: processes that are started before the error is found.
 @pytest.mark.parametrize("asked, words", [
     (lambda: make(lambda: None, 2, 0, 2), "this env cannot be sent to them .* give an id, or a function at the top of"),
     (lambda: make("Hopper-v5", 2, 0, 3), "--env-workers 3 is more than --num-envs 2; choose at most 2"),
@@ -167,13 +167,14 @@ def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(fork_workers, dic
     (lambda: make("Hoper-v5", 2, 0, 2), r"there is no environment 'Hoper-v5'\. Did you mean 'Hopper-v5'"),
     (lambda: make_env(OfES(env="Hopper-v5", workers=2, env_workers=2)), "both start processes; leave out --env-wor"),
 ])
-def test_what_workers_cannot_do_is_refused(asked, words):
+def test_unsupported_uses_of_workers_are_refused(asked, words):
     with pytest.raises(UserError, match=words):
         asked()
 
 
-# Catches: the number of workers, or the seed, not handed on; an id sent without the package that registers it.
-def test_a_training_gets_the_workers_of_its_settings(fork_workers, dice):
+# Catches: a number of workers or a seed that is not passed on; an id that is sent without the package that registers
+# it.
+def test_training_uses_the_workers_of_its_settings(fork_workers, dice):
     env = make_env(BaseConfig(env="dice_of_a_test:Dice-v0", num_envs=3, seed=5, env_workers=2))
     try:
         assert len(env.processes) == 2
@@ -182,10 +183,10 @@ def test_a_training_gets_the_workers_of_its_settings(fork_workers, dice):
         env.close()
 
 
-# Catches: a wait for processes that never begin; a sentence that does not say what to write. The script is
-# forked; its worker begins with a new interpreter, which imports the script.
+# Catches: a wait for processes that never start; a message without the solution. The script is forked. Its worker
+# starts with a new interpreter, which imports the script.
 @pytest.mark.long
-def test_a_script_without_a_guard_is_told_to_have_one(dice, start, tmp_path):
+def test_script_without_a_main_guard_gets_a_clear_error(dice, start, tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text("from dice_of_a_test import Dice\nfrom spinup.envs import make\nmake(Dice, 1, 0, 1)\n")
     ended = start(script=script, prelude=f"sys.path.insert(0, {str(tmp_path)!r})").end()

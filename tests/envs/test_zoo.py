@@ -1,4 +1,4 @@
-"""PettingZoo's environments, against PettingZoo itself and against our own boards."""
+"""PettingZoo's environments, compared with PettingZoo itself and with this library's boards."""
 from functools import partial
 
 import numpy as np
@@ -23,11 +23,10 @@ def random_actions(env, rng):
     return random_move(env.obs, None, rng.random((env.num_envs, env.action_space.n)))
 
 
-# Catches: who is to move, what it sees, which moves are open or what a game was worth, told wrong; a game that is
-# not begun anew.
+# Catches: a wrong player to move, observation, legal-action mask or result; a finished game that is not reset.
 @pytest.mark.parametrize("ours, theirs", [("TicTacToe-v0", "classic/tictactoe-v3"),
                                           ("ConnectFour-v0", "classic/connect_four")])
-def test_a_duel_in_pettingzoo_is_the_same_as_on_our_board(ours, theirs):
+def test_pettingzoo_duel_matches_the_librarys_board(ours, theirs):
     one, other, rng = make(ours, 4, 5), make(theirs, 4, 5), np.random.default_rng(0)
     np.testing.assert_array_equal(one.reset(), other.reset())
     for _ in range(120):
@@ -37,8 +36,8 @@ def test_a_duel_in_pettingzoo_is_the_same_as_on_our_board(ours, theirs):
     assert len(one.take_finished()) > 8
 
 
-# Catches: a seed that is not kept, a move that is lost. (The cards of Leduc hold'em are drawn.)
-def test_games_of_cards_are_saved_in_the_middle():
+# Leduc hold'em has random cards. Catches: a seed that is not saved; a move that is lost.
+def test_card_games_are_restored_in_the_middle():
     one, other = (make("classic/leduc_holdem-v4", 3, seed) for seed in (1, 2))
     rng = np.random.default_rng(0)
     one.reset()
@@ -56,8 +55,8 @@ def test_games_of_cards_are_saved_in_the_middle():
     assert len(results) > 2
 
 
-# Catches: another order of the board and the open moves than the policy learned with.
-def test_what_was_learned_acts_on_what_pettingzoo_shows(tmp_path):
+# Catches: another order of board and legal-action mask than in training.
+def test_trained_policy_acts_on_pettingzoo_observations(tmp_path):
     result = spinup.self_play("ConnectFour-v0", total_steps=2048, num_envs=32, rollout_steps=32, versions=2,
                               log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False)
     policy, game, rng = spinup.load(result.directory), connect_four_v3.env(), np.random.default_rng(0)
@@ -75,7 +74,7 @@ def test_what_was_learned_acts_on_what_pettingzoo_shows(tmp_path):
 
 
 @pytest.mark.parametrize("env", ["classic/chess-v6", "classic/rps-v2", "classic/go-v5"])
-def test_other_games_of_two_can_be_played(env):
+def test_other_two_player_games_can_be_played(env):
     duels, rng = make(env, 2, 0), np.random.default_rng(0)
     obs = duels.reset()
     for _ in range(20):
@@ -83,8 +82,8 @@ def test_other_games_of_two_can_be_played(env):
     assert obs.shape == (2, flatdim(duels.observation_space)) and np.isfinite(obs).all()
 
 
-# Catches: rows of another agent, another copy or another time; a seed that does not reach a copy.
-def test_agents_are_rows_and_see_and_earn_what_they_do_in_pettingzoo():
+# Catches: rows of another agent, another copy or another step; a seed that does not reach a copy.
+def test_agents_are_rows_with_pettingzoos_observations_and_rewards():
     envs, rng = make("mpe/simple_spread-v3", 6, 3), np.random.default_rng(0)
     theirs = [simple_spread_v3.parallel_env() for _ in range(2)]
     expected = [env.reset(seed=seed)[0] for env, seed in zip(theirs, envs.seeds, strict=True)]
@@ -106,7 +105,7 @@ def test_agents_are_rows_and_see_and_earn_what_they_do_in_pettingzoo():
     assert len(envs.take_finished()) == 12
 
 
-# Catches: a resumed run that begins with its first episodes again.
+# Catches: a resumed run that starts with its first episodes again.
 def test_agents_are_reseeded():
     envs = make("mpe/simple_spread-v3", 6, 3)
     first = envs.reset().copy()
@@ -114,13 +113,13 @@ def test_agents_are_reseeded():
     assert (envs.obs != first).any(1).all() and len(envs.seeds) == 2
 
 
-# Catches: a number 0 of the noise at the only legal move.
+# Catches: an illegal move if the noise of the only legal move is 0.
 def test_a_random_move_is_legal():
     seen = np.array([[7.0, 0, 0, 1]], np.float32)
     assert random_move(seen, None, np.zeros((1, 3), np.float32)) == [2]
 
 
-def test_agents_who_see_more_than_others_are_told_apart():
+def test_different_observations_of_agents_are_padded_and_labelled():
     envs = make("mpe/simple_tag-v3", 8, 0)
     envs.reset()
     obs = envs.step(np.arange(8) % 5).obs                                 # three see 16 numbers, their prey sees 14
@@ -128,13 +127,13 @@ def test_agents_who_see_more_than_others_are_told_apart():
     assert obs.shape == (8, 20) and (obs[[3, 7], 14:16] == 0).all() and (obs[[0, 1, 2], 14:16] != 0).any()
 
 
-def test_both_players_of_an_atari_game_are_rows_and_see_four_frames():
+def test_both_players_of_an_atari_game_are_rows_with_four_frames():
     envs = make("atari/pong-v3", 2, 0)
     obs = envs.reset()
     for _ in range(4):
         obs = envs.step(np.array([2, 3])).obs
     assert obs.shape == (2, 6, 84, 84) and obs.dtype == np.uint8 and (obs[:, 0] != obs[:, 3]).any()
-    np.testing.assert_array_equal(obs[0, :4], obs[1, :4])                # only the last images tell who is who
+    np.testing.assert_array_equal(obs[0, :4], obs[1, :4])                # only the last images show the agent
     assert (obs[0, 4:] != obs[1, 4:]).all()
 
 
@@ -143,12 +142,12 @@ def test_both_players_of_an_atari_game_are_rows_and_see_four_frames():
     ("mpe/simple_speaker_listener-v4", 2, "have different actions"),
     ("butterfly/pistonball-v6", 20, r"cannot be made here: .* type: pip install 'pettingzoo\[butterfly\]'"),
     ("classic/tictactoe-v9", 1, "Did you mean 'classic/tictactoe-v3'")])
-def test_what_cannot_be_played_is_said(env, num_envs, words):
+def test_environments_that_cannot_be_played_are_refused(env, num_envs, words):
     with pytest.raises(UserError, match=words):
         make(env, num_envs, 0)
 
 
-def test_a_game_that_two_win_together_is_none_of_one_against_the_other():
+def test_cooperative_game_of_two_players_is_refused():
     envs, rng = make("classic/hanabi-v5", 4, 0), np.random.default_rng(0)
     with pytest.raises(UserError, match="hanabi-v5 is not a zero-sum game"):
         envs.reset()                                                      # the opponent's first move may already win
@@ -156,20 +155,20 @@ def test_a_game_that_two_win_together_is_none_of_one_against_the_other():
             envs.step(random_actions(envs, rng))
 
 
-def test_an_id_may_leave_out_its_version():
+def test_id_may_omit_its_version():
     assert find_id("classic/chess") == "classic/chess-v6" and find_id("mpe/simple_spread") == "mpe/simple_spread-v3"
 
 
-# Catches: defaults for a kind of environment that are sought in an environment of one agent.
+# Catches: defaults for a kind of environment that are looked up in an environment with one agent.
 @pytest.mark.parametrize("algorithm", ["ppo", "trpo"])
 def test_several_agents_need_no_preset(algorithm):
     config, said = configure(find(algorithm), {"env": "mpe/simple_tag", "num_envs": 8})
     assert (config.env, config.num_envs, said.split(";")[0]) == ("mpe/simple_tag-v3", 8, "none")
 
 
-# Catches: an episode of a few agents counted for more than it was, rows that fit no copy.
+# Catches: an episode of which only some agents are counted; a number of rows that is not a multiple of the agents.
 @pytest.mark.parametrize(("episodes", "whole"), [(1, 3), (7, 9)])
-def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, whole, tmp_path):
+def test_one_policy_plays_all_agents_and_is_evaluated_with_all(episodes, whole, tmp_path):
     result = spinup.ppo("mpe/simple_spread", num_envs=6, rollout_steps=32, total_steps=384, test_episodes=2, quiet=True,
                         log_dir=tmp_path.as_posix(), tensorboard=False)
     found = evaluate(result.policy, "mpe/simple_spread-v3", episodes=episodes)
@@ -177,8 +176,8 @@ def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, whole, tmp_pa
     assert len(result.progress["test_return"]) > 0
 
 
-# Catches: the same generator for the seeds of the games and for the openings of duels.
-def test_the_seeds_of_games_are_not_those_of_their_openings():
+# Catches: one generator for the seeds of the games and for the openings of duels.
+def test_seeds_of_games_and_openings_use_different_generators():
     env = Duels(partial(ZooGame, "classic/tictactoe-v3"), 4, 3)
     again = generator(3)
     assert env.game.seeds != [int(again.integers(2**31)) for _ in range(4)]

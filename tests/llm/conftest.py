@@ -1,4 +1,4 @@
-"""Fixtures for tests of whole runs: small models that were made once."""
+"""Fixtures for tests of whole runs: small trained models, and a sampler that records its steps on the CPU."""
 import inspect
 from collections.abc import Callable
 
@@ -11,35 +11,36 @@ SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads
 
 @pytest.fixture(scope="session")
 def make_model(tmp_path_factory) -> Callable[..., str]:
-    """The folder of a small model that imitates for a while: `make_model(total_steps=2)`."""
+    """Train a small model by SFT and return the folder of its run: `make_model(total_steps=2)`."""
     def make(**settings: object) -> str:
         import llm
         from llm.run import Run
         folder = tmp_path_factory.mktemp("model")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Run, "epochs", 1)                             # nobody reads its curve
+            patch.setattr(Run, "epochs", 1)                             # no test reads its curve
             return str(llm.sft(**{**SMALL, **settings}, log_dir=str(folder)).directory)
     return make
 
 
 @pytest.fixture(scope="session")
 def beginner(make_model) -> str:
-    """The folder of a model that has hardly learned anything: its answers are of any letters and often too long."""
+    """The folder of a model after two updates of SFT: its responses have random letters and are often too long."""
     return make_model(total_steps=2)
 
 
 @pytest.fixture
 def two_rows(monkeypatch) -> None:
-    """A run has two rows, so that its evaluations do not take longer than what it learns."""
+    """Let a run have two rows, so that its evaluations do not take longer than its updates."""
     from llm.run import Run
     monkeypatch.setattr(Run, "epochs", 2)
 
 
 @pytest.fixture
 def recorded(monkeypatch) -> list[int]:
-    """The sampler as on CUDA, but on the CPU: a step is recorded, and later runs on the memory of its recording.
+    """Let the sampler record its steps on the CPU, as on CUDA. A replayed step uses the memory of its recording.
 
-    AssertionError if the weights have moved since. The list gets the length of the cache of each recording.
+    A replay raises AssertionError if the weights have moved to other memory since the recording. The list gets the
+    length of the cache of each recording.
     """
     from llm.policy import generate
     lengths: list[int] = []
@@ -52,7 +53,7 @@ def recorded(monkeypatch) -> list[int]:
         kept = step(token, position).clone()
 
         def play(new_token, new_position):
-            assert places == [p.data_ptr() for p in model.parameters()], "the weights have moved"
+            assert places == [p.data_ptr() for p in model.parameters()], "the weights have moved to other memory"
             token.copy_(new_token)
             position.copy_(new_position)
             now, cache.used, cache.rows = (cache.used, cache.rows), used, rows

@@ -1,6 +1,6 @@
-"""A server with vLLM's protocol for tests and measurements: it samples with our own model, on loopback only.
+"""A server with vLLM's protocol, for tests and measurements. It uses our own sampler, and listens on loopback only.
 
-As a process of its own: python -m tests.llm.server FOLDER, which prints its address.
+To start it in a separate process, type: python -m tests.llm.server FOLDER. It prints its address.
 """
 import json
 import queue
@@ -24,15 +24,16 @@ NEEDED = ("return_token_ids", "ignore_eos", "stop_token_ids", "logprobs", "seed"
 
 
 class Loopback:
-    """The server as a context. Attributes: what a test may change, and what it may look at.
+    """The server as a context manager. A test may change `dev`, `raw`, `limit` and `broken`, and read `asked`.
 
-    dev: whether the addresses that reload weights exist. raw: whether log-probabilities are those before the
-    temperature. limit: its longest prompt with response. broken: a function
-    (path, answer) -> (status, text) in place of an answer, or None. asked: (path, body) of all requests.
+    dev: whether the addresses that reload weights exist. raw: whether log-probabilities are those at temperature 1,
+    whatever the sampling temperature. limit: largest number of tokens of a prompt with its response. broken: a function
+    (path, body of the request) -> (status, text) that replaces the answer, or None to keep it; the attribute is None if
+    no answer is replaced. asked: (path, body) of all requests.
     """
 
     def __init__(self, folder: str | Path, port: int = 0):
-        self.sampler = Sampler(load_pretrained(folder)[0], -1)            # ends come with each request
+        self.sampler = Sampler(load_pretrained(folder)[0], -1)            # each request has its end tokens
         self.dev, self.raw, self.limit, self.broken, self.asked = True, False, 512, None, []
         self.waiting: queue.SimpleQueue = queue.SimpleQueue()
         handler = type("Bound", (Handler,), {"engine": self})
@@ -56,7 +57,7 @@ class Loopback:
             weight.copy_(new[name])
 
     def batches(self) -> None:
-        """Sample all requests that arrive together in one batch, as an engine does."""
+        """Sample the responses to all requests that arrive together in one batch, as an engine does."""
         while (first := self.waiting.get()) is not None:
             kinds = defaultdict(list)
             while first is not None:
@@ -112,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         broken = engine.broken(self.path, body) if engine.broken else None
         status, text = broken or engine.answer(self.path, body)
         data = text if isinstance(text, bytes) else json.dumps(text).encode() if text != "" else b""
-        with suppress(ConnectionError):                       # the client no longer waits
+        with suppress(ConnectionError):                       # the client may not wait any more
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -1,4 +1,4 @@
-"""A loss, an advantage or an average of the user's own in place of a method's."""
+"""The user's own function for the loss, the advantage or the average of a method."""
 import signal
 from pathlib import Path
 
@@ -26,7 +26,7 @@ TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "ten
 
 @pytest.fixture
 def train(beginner, tmp_path):
-    """Three updates: `train("grpo", loss=mine)`; the columns that do not hold time."""
+    """Train for three updates, as in `train("grpo", loss=mine)`. Return the columns, without those of time."""
     def train(method, **settings):
         many = {"pairs": 16, "batch": 4} if method in ("dpo", "ipo") else {"prompts": 8, "samples": 4, "minibatches": 2}
         reward = {"reward": lambda prompt, response: len(set(response)) / 2}
@@ -57,15 +57,15 @@ def plain_ipo(log_ratio, logp, lengths):
     return (won - lost - 5).square()
 
 
-# Catches: a function of the user's that gets other numbers than ours: a mask, a ratio, a group, a denominator of
-# a micro-batch; a result that is used in another way.
+# Catches: a wrong mask, ratio, group or micro-batch denominator in the arguments of the user's function; a result that
+# is used differently from that of our function.
 @pytest.mark.parametrize(("method", "own", "exact"), [
     ("grpo", {"loss": clip}, 0), ("grpo", {"advantage": deviation}, 0), ("grpo", {"average": by_sequence}, 1e-6),
     ("grpo", {"loss": clip, "advantage": deviation, "average": by_sequence, "kl_coef": 0.05}, 1e-6),
     ("dr_grpo", {"advantage": lambda rewards: grpo.centred(rewards)}, 0),
     ("dapo", {"loss": lambda *args: clipped_surrogate(*args[:3], (0.2, 0.28), args[3])}, 0),
     ("dpo", {"loss": plain_dpo}, 1e-5), ("ipo", {"loss": plain_ipo}, 1e-4)])
-def test_a_function_that_equals_ours_gives_the_same_curve(method, own, exact, train):
+def test_user_function_equal_to_ours_gives_the_same_curve(method, own, exact, train):
     ours = train(method, **{"kl_coef": own["kl_coef"]} if "kl_coef" in own else {})
     theirs = train(method, **own)
     assert theirs.keys() == ours.keys() and ours["grad_norm"][-1] > 0
@@ -73,9 +73,9 @@ def test_a_function_that_equals_ours_gives_the_same_curve(method, own, exact, tr
         assert theirs[column] == pytest.approx(values, rel=exact, abs=exact, nan_ok=True), column
 
 
-# Catches: diagnostics of a loss, of tokens or of pairs, that are in no column; a mean of them that counts
-# micro-batches as equal, or the padding.
-def test_the_diagnostics_of_a_loss_are_columns(train):
+# Catches: a diagnostic of tokens or of pairs that has no column; a mean of diagnostics in which micro-batches have
+# equal weights, or in which padding counts.
+def test_diagnostics_of_a_user_loss_become_columns(train):
     def watched(logp, logp_old, adv, mask):
         each, stats = clip(logp, logp_old, adv, mask)
         return each, {"clip_fraction": stats["clip_fraction"], "share_of_ones": torch.ones(()), "a": adv.abs().mean()}
@@ -90,8 +90,8 @@ def test_the_diagnostics_of_a_loss_are_columns(train):
         train("dpo", loss=lambda *args: (plain_dpo(*args), {"reward_margin": 1.0}))
 
 
-# Catches: a group with zero variance that is left out although its advantage is not 0.
-def test_an_advantage_of_ones_own_may_use_every_group(train):
+# Catches: a group with zero variance that is skipped although its advantage is not 0.
+def test_user_advantage_can_use_groups_with_zero_variance(train):
     progress = train("grpo", advantage=lambda rewards: torch.ones_like(rewards), reward=lambda prompt, response: 0.5)
     assert progress["zero_variance"] == [1.0] * 3 and min(progress["grad_norm"]) > 0
 
@@ -100,7 +100,7 @@ def fails(*args):
     raise ZeroDivisionError("mine")
 
 
-# Catches: an error of torch's in place of a sentence; one that does not name the function.
+# Catches: an error from torch in place of one sentence; a sentence that does not name the function.
 @pytest.mark.parametrize(("method", "own", "words"), [
     ("grpo", {"loss": fails}, "the loss fails failed.*ZeroDivisionError: mine .*test_callables.py, line"),
     ("grpo", {"advantage": fails}, "the advantage fails failed"), ("dpo", {"loss": fails}, "the loss fails failed"),
@@ -114,7 +114,7 @@ def fails(*args):
     ("grpo", {"advantage": lambda rewards: rewards / 0}, "the advantage lambda must return finite numbers"),
     ("grpo", {"average": lambda loss, mask: loss}, r"the average lambda must return a tensor of shape \[\]"),
     ("dpo", {"loss": lambda log_ratio, *_: log_ratio}, r"must return a tensor of shape \[4\], but returned one of")])
-def test_mistakes_are_named(method, own, words, train):
+def test_mistakes_in_user_functions_are_named(method, own, words, train):
     with pytest.raises(UserError, match=words):
         train(method, **own)
 
@@ -127,50 +127,51 @@ def own_loss(function):
     return callables.own_loss(function, LOGP.shape, LOGP, LOGP.detach(), torch.ones(8, 1), MASK, counted=MASK)
 
 
-# Catches: a diagnostic that replaces a column of the run or is averaged with it; a name that is no column's.
+# Catches: a diagnostic that replaces a column of the run or is averaged with it; a name that is not a valid column
+# name.
 @pytest.mark.parametrize("key", [*sorted(TAKEN), "", "a,b", "x\ny", 5])
-def test_a_diagnostic_has_a_name_of_its_own(key):
+def test_name_of_a_diagnostic_is_valid_and_not_taken(key):
     words = f"{key}, which is a column of the run; choose another" if key in TAKEN else ".*choose a name of letters"
     with pytest.raises(UserError, match=f"^the loss lambda returns a diagnostic named {words}"):
         own_loss(lambda logp, *_: (-logp, {key: 123.0}))
 
 
-# Catches: a column of the run that a diagnostic may still have; one that a loss of ours has, refused.
-def test_the_columns_of_a_run_are_taken(train):
+# Catches: a column of the run that a user's diagnostic can replace; a column of our own losses that is refused.
+def test_columns_of_a_run_are_taken_except_those_of_our_losses(train):
     columns = {*train("grpo", loss=lambda *args: (clip(*args)[0], {"self": 1.0, "n": np.float32(2)})), "tokens"}
     assert {"self", "n"} == {name for name in columns - TAKEN if name not in BY_LOSS}
     assert {*METRICS} - TAKEN == BY_LOSS
 
 
-# Catches: a value of a diagnostic that fails in torch.
+# Catches: a diagnostic that is not a number and raises an error in torch.
 @pytest.mark.parametrize("value", ["much", None, torch.ones(2), torch.ones((), dtype=torch.complex64)])
-def test_a_diagnostic_is_a_number(value):
+def test_diagnostic_must_be_a_number(value):
     with pytest.raises(UserError, match="as its diagnostic mine; return a number or a tensor of one number"):
         own_loss(lambda logp, *_: (-logp, {"mine": value}))
 
 
-# Catches: a traceback of torch's for a loss without a gradient or of whole or complex numbers; the advice to
-# change --lr for a NaN that the user's loss has made; a NaN outside of the mask that is refused.
+# Catches: a traceback from torch for a loss without a gradient, or of integer or complex type; the advice to change
+# --lr for a NaN that comes from the user's loss; a loss that is refused although it is infinite only outside the mask.
 @pytest.mark.parametrize(("function", "words"), [
     (lambda logp, *_: (-logp).detach(), "the loss lambda must return a differentiable real tensor, .* without a grad"),
     (lambda logp, *_: torch.zeros_like(logp), "a differentiable real tensor, .*without a gradient; compute"),
     (lambda logp, *_: logp.long(), "must return a differentiable real tensor, but returned one of type torch.int64"),
     (lambda logp, *_: logp + 0j, "must return a differentiable real tensor, but returned one of type torch.complex64"),
     (lambda logp, *_: logp.log(), "the loss lambda must return finite numbers, .* although its arguments are finite")])
-def test_a_loss_must_be_learnable(function, words):
+def test_user_loss_must_be_differentiable_real_and_finite(function, words):
     with pytest.raises(UserError, match=words):
         own_loss(function)
     assert own_loss(lambda logp, old, adv, mask: logp / mask)[0].isinf()[:, 2].all()
 
 
-# Catches: a NaN of the policy's own that is laid at the user's door.
-def test_a_policy_that_diverged_is_not_the_losses_fault():
+# Catches: an error that blames the user's loss for a NaN of the policy.
+def test_user_loss_is_not_blamed_for_a_diverged_policy():
     lost = torch.full((8, 3), torch.nan, requires_grad=True)
     assert callables.own_loss(lambda logp: -logp, lost.shape, lost, counted=MASK)[0].isnan().all()
 
 
-# Catches: an average or an advantage that only torch finds out about.
-def test_an_average_must_be_learnable_and_an_advantage_real():
+# Catches: an invalid average or advantage that raises an error only later, in torch.
+def test_user_average_must_be_differentiable_and_advantage_real():
     with pytest.raises(UserError, match="the average lambda must return a differentiable real tensor"):
         callables.own_average(lambda loss, mask: loss.detach().sum(), LOGP, MASK, 1.0)
     with pytest.raises(UserError, match="the average lambda must return finite numbers"):
@@ -180,8 +181,8 @@ def test_an_average_must_be_learnable_and_an_advantage_real():
     assert callables.own_advantage(lambda rewards: rewards > 0, torch.ones(2, 2)).dtype == torch.float32
 
 
-# Catches: a function of the user's that writes into the batch.
-def test_what_a_function_is_given_is_its_own():
+# Catches: tensors of the batch that the user's function can change in place.
+def test_user_function_cannot_change_the_batch():
     def scribble(*args):
         for x in args:
             x.mul_(0)
@@ -194,16 +195,16 @@ def test_what_a_function_is_given_is_its_own():
     assert rewards.all() and mask.equal(MASK) and logp.all()
 
 
-# Catches: a run with the user's functions that cannot be resumed; a command line
-# that fails where only Python has the function; diagnostics, or their columns, that the checkpoint lacks.
+# Catches: a run with user functions that cannot be resumed; a traceback of `spinup resume`, which does not have the
+# Python functions; diagnostics, or their columns, that are missing in the checkpoint.
 @pytest.mark.parametrize("rows", [3, 2])
-def test_a_run_with_functions_of_ones_own_is_resumed(rows, beginner, cli, curve, monkeypatch, tmp_path):
+def test_interrupted_run_with_user_functions_resumes(rows, beginner, cli, curve, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Run, "epochs", rows)       # after the fourth update a row ends, or does not
+    monkeypatch.setattr(Run, "epochs", rows)       # with 3, a row ends after the fourth update; with 2, none
     done = []
 
     def watched(*args):
-        if len(done) == 3 * 4:                                            # of 2 minibatches in 2 pieces each
+        if len(done) == 3 * 4:                                            # 3 updates of 2 minibatches, 2 passes each
             signal.raise_signal(signal.SIGINT)
         done.append(1)
         each, stats = clip(*args)
@@ -229,15 +230,15 @@ def test_a_run_with_functions_of_ones_own_is_resumed(rows, beginner, cli, curve,
     assert "advantage" in curve(first.directory)[0]
 
 
-# Catches: `spinup resume` and `spinup eval`, which cannot make the user's function again.
-def test_a_run_with_a_function_recommends_no_command_that_needs_it(train, capsys):
+# Catches: a recommendation of `spinup resume` or `spinup eval`, which do not have the user's function.
+def test_run_with_a_user_function_recommends_no_command_that_needs_it(train, capsys):
     train("grpo", quiet=False, total_steps=1)
     out = capsys.readouterr().out
     assert "  spinup plot " in out and "spinup resume" not in out and "spinup eval" not in out
 
 
-# Catches: a name that is not checked, or a function of the user's that is refused.
-def test_names_are_checked():
+# Catches: a name that is not checked; a user's function that is refused.
+def test_names_of_losses_and_advantages_are_checked():
     with pytest.raises(UserError, match="--loss must be one of clip, .*, not 'clp'. Did you mean 'clip'"):
         grpo.Config(loss="clp")
     with pytest.raises(UserError, match="--advantage must be one of group, mean, batch, not 'grup'"):
@@ -247,8 +248,8 @@ def test_names_are_checked():
     assert grpo.Config(loss=clip).loss is clip and dpo.Config(loss=plain_dpo).loss is plain_dpo
 
 
-# Catches: an older flag, argument or run folder that is no longer read; a rename that is not told.
-def test_scale_is_the_older_name_of_advantage(capsys):
+# Catches: a former flag, argument or run folder that can no longer be read; a renamed setting without a message.
+def test_former_names_of_settings_are_read(capsys):
     algorithm = find("llm grpo")
     assert configure(algorithm, {"scale": "none"}, preset="none")[0].advantage == "mean"
     assert "--scale is now --advantage mean" in capsys.readouterr().err
@@ -261,15 +262,15 @@ def test_scale_is_the_older_name_of_advantage(capsys):
     assert config_from_json(algorithm, {"scale": "group"}).advantage == "group"
 
 
-# Catches: a name that a table lacks, or that has no line in the settings.
-def test_every_name_is_in_its_table():
+# Catches: a name that is missing in its table or in the settings.
+def test_names_in_the_settings_equal_those_in_the_tables():
     hints = grpo.Config.__annotations__
     for name, table in (("advantage", grpo.ADVANTAGES), ("loss", grpo.LOSSES)):
         assert hints[name].__args__[0].__args__ == tuple(table)
 
 
-# Catches: an AttributeError at a path, which `log_dir` takes too.
-def test_a_model_may_be_a_path(beginner, tmp_path):
+# Catches: an AttributeError for a Path object, which `log_dir` accepts too.
+def test_model_can_be_a_path_object(beginner, tmp_path):
     given = {**TINY, "total_steps": 1, "prompts": 2, "samples": 2}
     run = llm.grpo("reverse:length=2,symbols=10", model=Path(beginner), log_dir=tmp_path, **given)
     assert run.progress["steps"][-1] == 1

@@ -1,4 +1,4 @@
-"""`spinup llm ...`: what is typed wrong is answered in one sentence, before anything is made; what is right works."""
+"""`spinup llm ...`: a wrong command gives one sentence before any file is created; a correct command works."""
 import io
 import json
 import math
@@ -36,7 +36,7 @@ NEEDS = {"lora": {"model": "a"}, "lora_alpha": {"lora": 8, "model": "a"}, "max_w
          "workers": {"pairs": 256}, "perturbations": {"samples": 30},
          "rivals": {"games": 512}, "samples": {"data": 65_536}, "penalty": {"loss": "dpop"}, "alpha": {"loss": "tdpo"},
          "margin": {"loss": "simpo"}, "step": {"loss": "step_dpo"}, "tau_pos": {"loss": "gate"},
-         "tau_neg": {"loss": "gate"}, "memory": {"baseline": "mean"}}      # settings that another must go with
+         "tau_neg": {"loss": "gate"}, "memory": {"baseline": "mean"}}      # other settings that a setting requires
 ALL = algorithms("llm")
 METHODS = {name: algorithm.module for name, algorithm in ALL.items()}
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
@@ -77,7 +77,7 @@ FILES = {
     "gpt/config.json": '{"architectures": ["GPT2LMHeadModel"]}', "bare/config.json": json.dumps(QWEN),
     "cut/config.json": '{"architectures": ', "empty/readme.txt": "",
     "classic/config.json": '{"algorithm": "ppo", "config": {"env": "CartPole-v1"}}', "classic/checkpoint.pt": "x"}
-WRONG = {                                                                 # what is typed, and words of the answer
+WRONG = {                                                                 # the command, and words of its message
     "method": ("llm grp", "there is no method 'grp'. Did you mean 'grpo'? `spinup llm` lists them"),
     "method of the other family": ("llm decision_transformer",
                                    "is not a method for language models; type: spinup decision_transformer"),
@@ -175,7 +175,7 @@ WRONG = {                                                                 # what
 
 @pytest.fixture
 def files(tmp_path) -> None:
-    """FILES, in the folder of the test."""
+    """Write FILES into the folder of the test."""
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
@@ -187,10 +187,9 @@ def check_refused(done, words: str) -> None:
     assert words in done.err
 
 
-# Catches: a check that comes after the folder of the run is made; an error of torch's in place of a sentence.
+# Catches: a check after the folder of the run is created; an error from torch in place of one sentence.
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, files, tree, beginner, monkeypatch,
-                                                                  recwarn):
+def test_mistake_gives_one_sentence_and_creates_no_file(case, cli, files, tree, beginner, monkeypatch, recwarn):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     typed, words = WRONG[case]
     before = tree()
@@ -198,7 +197,7 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, fil
     assert tree() == before and not [w for w in recwarn if issubclass(w.category, UserWarning)]
 
 
-# What a reward says of a response is known only when there is one. Catches: the response shown as the prompt.
+# A reward function can fail only after a response is sampled. Catches: the response shown as the prompt.
 @pytest.mark.parametrize(("name", "words"), [
     ("fails", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': KeyError: '[a-j>]*' "
               r"\(.*score.py, line 9\)"),
@@ -207,23 +206,23 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, fil
              r"response '[a-j>]*'"),
     ("leaves", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': SystemExit: 3 "
                r"\(.*score.py, line 18\)")])
-def test_a_reward_that_fails_is_shown_what_it_was_given(name, words, cli, files, beginner, tmp_path):
+def test_error_of_a_reward_function_shows_its_arguments(name, words, cli, files, beginner, tmp_path):
     done = cli("llm", "grpo", *WORDS, "--model", beginner, "--reward", f"score.py:{name}", "--exp-name", "x")
     assert done.code == 2 and re.fullmatch(f"spinup: {words}\n", done.err)
     assert read_json(tmp_path / RUN / "result.json")["status"] == "failed"
 
 
 def limits_of(hint: Any) -> list[Range] | None:
-    """The ranges of a number, None of what is none."""
+    """The ranges of a numeric type; None for any other type."""
     if get_origin(hint) is Annotated:
         return list(get_args(hint)[1:])
     return [] if hint in (int, float) else None
 
 
-# Catches: a field without a comment, or with its name for one; a number without a range, or not held to it; a
-# range that holds its open end.
+# Catches: a field without a comment, or with its name as the comment; a number without a range, or with a range that is
+# not enforced; a range that includes its open end.
 @pytest.mark.parametrize("path", FAMILIES)
-def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
+def test_every_setting_has_a_comment_and_an_enforced_range(path, cli, tree):
     config, method = import_module(path).Config, FAMILIES[path]
     hints, reasons = types_of(config), comments(config)
     assert issubclass(config, LanguageConfig) and set(hints) == set(reasons) == {*settings_of(config)}
@@ -241,7 +240,7 @@ def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
     assert tree() == []
 
 
-# Catches: tasks left out.
+# Catches: a help text without the tasks.
 def test_help_names_every_method_task_and_picture(cli):
     helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
     assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
@@ -250,9 +249,9 @@ def test_help_names_every_method_task_and_picture(cli):
     assert "spinup llm METHOD" in cli("--help").out
 
 
-# Catches: the defaults of the file in place of the method's.
+# Catches: the defaults of the method's file in place of those of the variant.
 @pytest.mark.parametrize("method", METHODS)
-def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
+def test_help_of_a_method_explains_every_setting(method, cli, tree):
     done = cli("llm", method, "--help")
     module = ALL[method].load()
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {method} ") and done.err == ""
@@ -269,14 +268,14 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
     assert tree() == []
 
 
-# Catches: a usage without `llm`.
+# Catches: a usage line without `llm`.
 @pytest.mark.parametrize("command", ["chat", "eval", "export", "picture", "diagnose"])
-def test_the_other_commands_explain_themselves(command, cli):
+def test_other_commands_have_a_help_text(command, cli):
     done = cli("llm", command, "--help")
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {command}") and done.err == ""
 
 
-# Catches: a title for each method of a file.
+# Catches: the title of a file that is printed once for each of its methods.
 def test_algos_lists_every_method_once(cli):
     titles = [line for line in cli("algos").out.splitlines() if line.startswith("llm ")]
     listed = [name for title in titles for name in title[4:].split("  ")[0].split(" | ")]
@@ -285,8 +284,8 @@ def test_algos_lists_every_method_once(cli):
 
 # Settings.
 
-# Catches: the file's over the flags'; what the method means left out.
-def test_settings_count_in_their_order(cli, files, beginner, tmp_path):
+# Catches: settings of the file that override the flags; missing settings of the variant.
+def test_flags_override_the_config_file_and_settings_of_the_variant_apply(cli, files, beginner, tmp_path):
     (tmp_path / "mine.toml").write_text("lr = 2e-3\nminibatches = 3\n")
     assert cli("llm", "dapo", *WORDS, "--preset", "auto", "--model", beginner, "--config", "mine.toml", "--lr", 1e-3,
                "--exp-name", "x").code == 0
@@ -295,19 +294,19 @@ def test_settings_count_in_their_order(cli, files, beginner, tmp_path):
     assert config["reward"] == "" and config["task"] == "reverse:length=2,symbols=10"
 
 
-# Catches: the preset of the task before that of task and method.
-def test_the_first_line_names_the_preset(cli, beginner):
+# Catches: the preset of the task in place of the preset of the task and the method.
+def test_first_line_of_the_output_names_the_preset(cli, beginner):
     words = [w for w in WORDS[:-3] if w not in ("--preset", "none", "--quiet")]
     words += ["--total-steps", 1, "--model", beginner]
     for method in "dapo", "grpo":
         presets = ALL[method].presets
-        fitting = [name for name in (f"reverse {method}", "reverse") if name in presets]     # its own before all's
+        fitting = [name for name in (f"reverse {method}", "reverse") if name in presets]     # most specific first
         assert cli("llm", method, *words).out.startswith(f"preset: {fitting[0]}\n")
     assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none; the defaults apply\n")
 
 
-# Without a name each run takes a fresh number, and a named one that exists is refused. Catches: no such refusal.
-def test_the_names_of_runs(cli, beginner, tree):
+# A run without a name gets a new number. A run with the name of an existing run is refused. Catches: a missing refusal.
+def test_unnamed_runs_are_numbered_and_an_existing_name_is_refused(cli, beginner, tree):
     for number in (1, 2):
         assert cli("llm", "rloo", *WORDS, "--model", beginner).code == 0
         assert f"runs/llm-rloo_reverse_{number}/llm-rloo_reverse_{number}_s1/result.json" in tree()
@@ -318,17 +317,17 @@ def test_the_names_of_runs(cli, beginner, tree):
     assert tree() == before
 
 
-# Runs that are there.
+# Commands on existing runs.
 
 @pytest.fixture
 def run(cli, files, beginner) -> str:
-    """A finished run whose reward, from a file, is 1 for every response."""
+    """A finished run. Its reward function, in a file, returns 1 for every response."""
     assert cli("llm", "rloo", *WORDS, "--model", beginner, "--reward", "score.py:one", "--exp-name", "x").code == 0
     return str(RUN)
 
 
-# Catches: prompts that may have been trained on; the reward in place of the advantage.
-def test_watch_shows_what_a_policy_writes(run, cli):
+# Catches: prompts that are not held out; the reward in place of the advantage.
+def test_watch_shows_sampled_responses_to_held_out_prompts(run, cli):
     shown = cli("watch", run, "--episodes", 3).out.splitlines()
     assert len(shown) == 3 * 9
     for i in range(0, 27, 9):
@@ -340,9 +339,9 @@ def test_watch_shows_what_a_policy_writes(run, cli):
     assert cli("watch", run, "--episodes", 3, "--seed", 1).out.splitlines() != shown
 
 
-# There are nine held-out prompts. Catches: one that counts twice; `>` for `>=`; the task's own verifier in place
-# of the run's reward; a mean of 8 for the best of 8.
-def test_eval_counts_what_is_solved(run, cli, beginner):
+# The task has nine held-out prompts. Catches: a prompt that counts twice; `>` in place of `>=`; the task's own verifier
+# in place of the run's reward; the mean of 8 rewards in place of the best of 8.
+def test_eval_reports_the_share_of_held_out_problems_solved(run, cli, beginner):
     found = json.loads(cli("eval", run, "--json", "--episodes", 20).out)
     assert found == {"directory": run, "task": "reverse", "problems": 9, "held_out_accuracy": 1.0,
                      "interval": [1.0, 1.0], "held_out_greedy": 1.0, "pass@8": 1.0, "reward": 1.0}
@@ -357,12 +356,12 @@ def test_eval_counts_what_is_solved(run, cli, beginner):
     assert json.loads(cli("eval", beginner, "--json", "--episodes", 1).out)["reward"] < 0.5  # by the task's verifier
 
 
-# Catches: the run's own task or its longest response in place of the given one; the reward left out; prompts that
-# come twice because a file has few.
-def test_eval_takes_another_task(cli, beginner, files):
+# Catches: the run's own task or its longest response in place of those of the given task; an ignored --reward; prompts
+# that occur twice because a file has few.
+def test_eval_accepts_another_task(cli, beginner, files):
     half = json.loads(cli("llm", "eval", beginner, *REVERSE, "--reward", "score.py:half", "--json").out)
     assert half["reward"] == pytest.approx((1 + half["held_out_accuracy"]) / 2) and 0 < half["held_out_accuracy"] < 1
-    assert half["problems"] < 100                                         # as many as are held out, each once
+    assert half["problems"] < 100                                         # all held-out prompts, each once
     Path("four.jsonl").write_text("".join(json.dumps({"prompt": f"{x}>", "answer": x}) + "\n" for x in "abcd"))
     judged = json.loads(cli("llm", "eval", beginner, "--task", "four.jsonl", "--reward", "score.py:one", "--json").out)
     assert judged["task"] == "four" and judged["held_out_accuracy"] == 1 and judged["problems"] < 4
@@ -370,22 +369,23 @@ def test_eval_takes_another_task(cli, beginner, files):
     assert said.code == 0 and "on four: " in said.out and "of held-out problems solved" in said.out
 
 
-# Catches: an accuracy of 1.07.
-def test_the_interval_of_an_accuracy_ends_where_shares_do():
+# Catches: an interval that ends outside 0 to 1, such as at 1.07.
+def test_interval_of_an_accuracy_is_within_0_and_1():
     found, words = of_pairs(np.array([True, True, False]))
     assert found["interval"] == (0, 1) and "95 % interval 0.000 to 1.000" in words
     found, words = of_accuracy(torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 1.0]]), torch.ones(3))
     assert 0 < found["interval"][0] < found["interval"][1] == 1 and "to 1.000)" in words
 
 
-# Catches: wrong responses that count; equal texts of two problems that count once; a sum over problems.
-def test_different_right_responses_are_counted_per_problem():
+# Catches: wrong responses that count; equal responses to two problems that count once; a sum over problems in place of
+# the mean.
+def test_distinct_correct_responses_are_counted_per_problem():
     found, words = of_accuracy(torch.tensor([[1.0, 0, 1], [1, 1, 1]]), torch.ones(2), ["a", "b", "a", "a", "c", "d"])
     assert found["distinct_right"] == 2.0 and words.endswith("; 2.00 different right responses to a problem")
 
 
-# Catches: `input` printing its prompt into a pipe; an empty line that is answered; no `--max-tokens`.
-def test_chat_answers_a_pipe(run, cli, monkeypatch):
+# Catches: the prompt text of `input` in a pipe; a response to an empty line; an ignored `--max-tokens`.
+def test_chat_answers_prompts_from_a_pipe(run, cli, monkeypatch):
     policy, prompts = llm.load(run), ["ab>", "cd>", "j>"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([*prompts, "", "ef>"])))
     done = cli("llm", "chat", run, "--greedy")
@@ -406,9 +406,9 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
     check_refused(cli("llm", "chat", run), "standard input has no prompt; run `spinup llm chat` in a terminal")
 
 
-# Catches: environment steps on the axis.
+# Catches: environment steps in place of updates on the axis.
 @pytest.mark.long
-def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path):
+def test_plot_draws_runs_and_prints_their_held_out_accuracy(run, cli, beginner, tmp_path):
     done = cli("plot", run, "--out", "x.png")
     assert done.code == 0
     assert re.search(r"x +reverse:length=2,symbols=10 +1 +2 +held-out accuracy +1 ", done.out)
@@ -431,11 +431,11 @@ def test_former_names_of_columns_are_read(run, cli, tmp_path):
     assert list(read_progress(older)) == list(read_progress(run))
 
 
-# Runs of which the reward, or a preference, was learned.
+# Runs with a learned reward, or with preference pairs.
 
 @pytest.fixture(scope="module")
 def learned(make_model, tmp_path_factory) -> dict[str, str]:
-    """The folders of a policy, of a reward model of its answers, and of a policy that earned what that says."""
+    """The folders of a policy, of a reward model of its responses, and of a policy trained with that reward model."""
     settings = {"task": "taste", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none"}
     settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
                  "log_dir": str(tmp_path_factory.mktemp("learned"))}
@@ -456,9 +456,9 @@ def watched(out: str) -> list[tuple[str, float, float, str]]:
     return found
 
 
-# Catches: the learned reward in place of the true one, or the other way round.
+# Catches: the learned reward in the column of the true reward; the true reward in the column of the learned reward.
 @pytest.mark.long
-def test_watch_shows_the_true_reward_beside_the_learned_one(learned, cli):
+def test_watch_shows_the_learned_and_the_true_reward(learned, cli):
     judge, taste = llm.load(learned["judge"]), Taste()
     shown = watched(cli("watch", learned["ppo"], "--episodes", 3).out)
     assert len(shown) == 24 and len({text for *_, text in shown}) > 8
@@ -467,9 +467,10 @@ def test_watch_shows_the_true_reward_beside_the_learned_one(learned, cli):
         assert true == pytest.approx(taste.reward(Problem(prompt), text), abs=0.006)
 
 
-# What `watch` prints of as many problems is what `eval` counts. Catches: an interval over responses in place of
-# problems; the deviation of means of problems; the rewards of the likeliest answers among those of the drawn.
-def test_eval_tells_the_true_reward_beside_the_learned_one(learned, cli):
+# With the same number of problems, `watch` and `eval` use the same responses. Catches: an interval over responses in
+# place of problems; the standard deviation of the means of problems; rewards of greedy responses among those of sampled
+# responses.
+def test_eval_reports_the_learned_and_the_true_reward(learned, cli):
     shown = watched(cli("watch", learned["ppo"], "--episodes", 5).out)
     found = json.loads(cli("eval", learned["ppo"], "--episodes", 5, "--json").out)
     for name, numbers in {"reward": [x for _, x, _, _ in shown], "gold": [x for _, _, x, _ in shown]}.items():
@@ -486,8 +487,9 @@ def test_eval_tells_the_true_reward_beside_the_learned_one(learned, cli):
     assert said and float(said[2]) == pytest.approx(greedy, abs=6e-4)
 
 
-# Catches: a learned reward where it is the task's own; accuracy, which a graded task does not have.
-def test_eval_of_a_graded_task_tells_its_reward(learned, cli, files, beginner):
+# Catches: the words "learned reward" for the task's own reward; an accuracy, which a task with graded rewards does not
+# have.
+def test_eval_of_a_task_with_graded_rewards_reports_the_reward(learned, cli, files, beginner):
     found = json.loads(cli("eval", learned["sft"], "--json").out)
     assert set(found) == {"directory", "task", "problems", "reward", "reward_interval", "reward_std", "reward_greedy"}
     assert cli("eval", learned["sft"]).out.startswith(f"{learned['sft']}: reward {found['reward']:.3f} (95 % interval")
@@ -495,15 +497,15 @@ def test_eval_of_a_graded_task_tells_its_reward(learned, cli, files, beginner):
                *(word for word in WORDS[2:] if word != "--quiet"), "--exp-name", "x")
     assert re.search(r"1 / 2 steps   held-out reward +0\.\d+ ", done.out)
     assert re.search(r"; held-out reward (0\.\d{3}); curve: ", done.out)
-    half = json.loads(cli("eval", RUN, "--json").out)         # each answer earns 1/2 or 1
+    half = json.loads(cli("eval", RUN, "--json").out)         # each response has a reward of 1/2 or 1
     assert half["reward_std"] ** 2 == pytest.approx((half["reward"] - 0.5) * (1 - half["reward"]))
     assert half["reward_interval"][0] < half["reward"] < half["reward_interval"][1]
 
 
-# Catches: pairs whose other response is the better one, or that may have been learned from; a verdict that does
-# not look at what the model says.
+# Catches: pairs whose rejected response is the better one; pairs that are not held out; a verdict that ignores the
+# model's rewards.
 @pytest.mark.long
-def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
+def test_watch_and_eval_of_a_reward_model_rank_held_out_pairs(learned, cli):
     judge, taste = llm.load(learned["judge"]), Taste()
     shown = cli("watch", learned["judge"], "--episodes", 40).out.splitlines()
     assert len(shown) == 120
@@ -528,9 +530,9 @@ def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
     assert cli("watch", learned["judge"], "--episodes", 40, "--seed", 1).out.splitlines() != shown
 
 
-# Catches: a check that comes after imitation, or in one of the ways to begin alone.
+# Catches: a check after SFT; a check that is missing with --model, without --model, or for SFT.
 @pytest.mark.parametrize("typed", ["ppo", "ppo --model {sft}", "sft"])
-def test_a_reward_model_must_read_what_the_task_writes(typed, learned, cli, tree):
+def test_reward_model_must_know_all_characters_of_the_task(typed, learned, cli, tree):
     method, *words = typed.format(**learned).split()
     letters = 8 if words else 10
     folder = learned["judge"]
@@ -544,8 +546,8 @@ def test_a_reward_model_must_read_what_the_task_writes(typed, learned, cli, tree
     assert tree() == before
 
 
-# Catches: a traceback where the start has moved, or where nothing can be said.
-def test_what_a_reward_model_cannot_do_is_said(learned, cli, tmp_path):
+# Catches: a traceback if the initial policy has moved, or for a chat with a model that does not generate text.
+def test_reward_model_refuses_chat_and_a_missing_initial_policy(learned, cli, tmp_path):
     check_refused(cli("llm", "chat", learned["judge"]), "holds a reward model, which does not generate text; "
                                                         f"type `spinup watch {learned['judge']}` to see its rewards")
     shutil.copytree(learned["judge"], tmp_path / "alone")
@@ -555,9 +557,9 @@ def test_what_a_reward_model_cannot_do_is_said(learned, cli, tmp_path):
         check_refused(cli(command, "alone"), "alone starts from runs/gone, which does not exist; restore it, or type")
 
 
-# The task says of a response only whether it is the chosen one. Catches: the accuracy on that; log-probabilities
-# without those under the start; pairs that were learned from.
-def test_eval_of_a_policy_that_learned_from_given_pairs_ranks_held_out_ones(cli, beginner):
+# The task's reward is 1 for a chosen response only. Catches: the accuracy by this reward in place of the pair accuracy;
+# log-probabilities without those of the initial policy; pairs that are not held out.
+def test_eval_of_a_policy_trained_on_pairs_ranks_held_out_pairs(cli, beginner):
     pairs = [{"prompt": f"{a}{b}>", "chosen": b + a, "rejected": a} for a in "abcdefghij" for b in "abcdefghij"]
     result = llm.dpo(pairs, model=beginner, lr=1e-2, warmup=0, total_steps=6, log_dir="runs", exp_name="x", held_out=8,
                      quiet=True, tensorboard=False, threads=1, preset="none")
@@ -569,7 +571,7 @@ def test_eval_of_a_policy_that_learned_from_given_pairs_ranks_held_out_ones(cli,
     assert few["pairs"] == 5
 
 
-# Catches: `measure` left out of config.json; a learned reward on the axis of a true one.
+# Catches: `measure` that is missing in config.json; a learned reward with the label of a true reward.
 @pytest.mark.long
 def test_plot_names_the_measure_of_each_run(learned, cli):
     out = cli("plot", *learned.values(), "--group", "run", "--out", "x.png").out
@@ -580,9 +582,9 @@ def test_plot_names_the_measure_of_each_run(learned, cli):
     assert rows[names["ppo"]] == ["taste", "1", "2", "learned held-out reward"]
 
 
-# Catches: "llm dr_grpo" handed to the command line as one word.
+# Catches: "llm dr_grpo" passed to the command line as one word.
 @pytest.mark.long
-def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path):
+def test_grid_runs_every_seed_once(cli, files, beginner, tmp_path):
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
              "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
     done = cli(*words)
@@ -599,7 +601,7 @@ def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path)
     assert re.search(r"^g +reverse\S* +2 +1 +held-out accuracy ", cli("plot", "runs", "--out", "g.png").out, re.M)
 
 
-# Catches: "llm dr_grpo" handed to the command line as one word; a study that reads returns of environments.
+# Catches: "llm dr_grpo" passed to the command line as one word; a study that reads returns of environments.
 @pytest.mark.long
 def test_a_study_tunes_a_method(cli, files, beginner, tmp_path):
     done = cli("tune", "llm", "dr_grpo", "--trials", 2, "--lr", "1e-4:1e-3", "--exp-name", "t", "--model", beginner,
@@ -614,11 +616,11 @@ def test_a_study_tunes_a_method(cli, files, beginner, tmp_path):
 
 
 # Catches: a checkpoint of another method that is loaded.
-def test_resume_goes_on(run, cli, curve, tmp_path):
+def test_resume_gives_the_same_curve_and_refuses_wrong_checkpoints(run, cli, curve, tmp_path):
     whole = curve(tmp_path / RUN)
     assert "is finished: 2 steps; `spinup watch runs/x/x_s1` shows it\n" in cli("resume", run).out
     (tmp_path / RUN / "result.json").unlink()
-    (tmp_path / RUN / "checkpoint.pt").rename(tmp_path / "kept.pt")       # as if it had been killed before it was there
+    (tmp_path / RUN / "checkpoint.pt").rename(tmp_path / "kept.pt")       # as if killed before the first checkpoint
     done = cli("resume", run)
     assert done.code == 0 and curve(tmp_path / RUN) == whole
     (tmp_path / RUN / "result.json").unlink()
@@ -630,8 +632,8 @@ def test_resume_goes_on(run, cli, curve, tmp_path):
         check_refused(cli(*command, run), "checkpoint.pt is damaged or not a checkpoint")
 
 
-# Catches: a tokenizer that is left behind.
-def test_an_exported_policy_answers_as_before(run, cli, tree):
+# Catches: an export without the tokenizer.
+def test_exported_policy_gives_the_same_responses(run, cli, tree):
     assert cli("llm", "export", run, "out").out == "out\n"
     prompts = [f"{a}{b}>" for a in "abcdefghij" for b in "abcdefghij"]
     before, after = llm.load(run), llm.load("out")

@@ -15,8 +15,8 @@ from llm.tasks.user import UserTask
 from spinup.cli import run as cli
 from spinup.errors import UserError
 
-# A system turn comes by itself, as in SmolLM2; an argument changes the end, as in Qwen3. The marks of transformers name
-# the assistant's tokens.
+# The template adds a system turn, as in SmolLM2. An argument changes the end of the prompt, as in Qwen3. The generation
+# tags of transformers mark the assistant's tokens.
 TEMPLATE = ("{% if messages[0].role != 'system' %}<|im_start|>system\nBe good.<|im_end|>\n{% endif %}"
             "{% for m in messages %}<|im_start|>{{ m.role }}\n"
             "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}"
@@ -60,7 +60,7 @@ def inside(tmp_path, monkeypatch):
 
 
 def read(tokenizer, ids):
-    """A text in which special tokens are seen."""
+    """The text of these ids, with the special tokens."""
     return tokenizer.tokenizer.decode(ids)
 
 
@@ -68,9 +68,9 @@ def length(prompt, response):
     return float(len(response))
 
 
-# Catches: a policy that reads the last turn of a conversation only, or a system turn twice.
+# Catches: a policy that reads only the last turn of a conversation; a system turn that occurs twice.
 @pytest.mark.long
-def test_the_policy_reads_the_conversation(folder):
+def test_policy_reads_the_whole_conversation(folder):
     start = load_model(folder)
     problem = UserTask([{"prompt": TALK}, {"prompt": "x"}], length).problem("here", {"prompt": TALK})
     ids = prompts_of([problem], start.tokenizer, start.model, 8).ids[0]
@@ -82,8 +82,8 @@ def test_the_policy_reads_the_conversation(folder):
     assert read(tokenizer, tokenizer.prompt("hi")).startswith(START.format("y") + "hi")
 
 
-# Catches: an empty system prompt taken for none; text where the template expects a truth value.
-def test_system_prompt_and_template_arguments(folder):
+# Catches: an empty system prompt that is treated as no system prompt; a text where the template expects a bool.
+def test_system_prompt_and_template_arguments_are_applied_and_checked(folder):
     tokenizer = HFTokenizer(folder, "", {"enable_thinking": False})
     assert read(tokenizer, tokenizer.prompt("hi")) == START.format("") + (
         "hi<|im_end|>\n<|im_start|>assistant\n<think></think>")
@@ -101,8 +101,8 @@ def test_system_prompt_and_template_arguments(folder):
         llm.grpo("reverse", template="a=1", **TINY)
 
 
-# Catches: a template that raises its own error in the middle of a run.
-def test_a_template_may_refuse_a_conversation(tmp_path):
+# Catches: the template's own exception in place of a UserError.
+def test_conversation_that_the_template_refuses_raises_user_error(tmp_path):
     template = ("{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
                 "{% for m in messages %}{{ m.content }}{% endfor %}")
     tokenizer = HFTokenizer(write(tmp_path, template), "x")
@@ -110,10 +110,10 @@ def test_a_template_may_refuse_a_conversation(tmp_path):
         tokenizer.prompt("hi")
 
 
-# Catches: settings of the tokenizer that are lost in a run's folder, at a resume, in a reward model, or in a run
-# that starts from this run; an empty --system refused.
+# Catches: chat settings that are lost in the run's folder, when the run resumes, in a reward model, or in a run that
+# starts from this run; an empty --system that is refused.
 @pytest.mark.long
-def test_a_run_keeps_its_system_prompt(folder, tmp_path, capsys, monkeypatch):
+def test_run_keeps_its_system_prompt_and_template_arguments(folder, tmp_path, capsys, monkeypatch):
     rows = [{"prompt": [{"role": "user", "content": f"{i}"}, *TALK[1:]]} for i in range(12)]
     (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, rows)))
     words = ["llm", "grpo", "--task", "talks.jsonl", "--model", folder, "--system", "", "--template",
@@ -140,8 +140,8 @@ def test_a_run_keeps_its_system_prompt(folder, tmp_path, capsys, monkeypatch):
     assert cli(["watch", "runs/a/a_s1"]) == 0 and "assistant: b\nuser: c" in capsys.readouterr().out
 
 
-# Catches: prompts with the date of the day on which a run is resumed.
-def test_a_resumed_run_keeps_the_date_of_its_start(tmp_path, monkeypatch):
+# Catches: prompts with the date on which a run is resumed.
+def test_resumed_run_keeps_the_date_on_which_it_started(tmp_path, monkeypatch):
     dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
     folder, days = write(tmp_path / "model", dated + "{{ date_string }}" + TEMPLATE), iter(["01 Jan", "02 Jan"])
     monkeypatch.setattr(HFTokenizer, "today", lambda self: {"date_string": next(days)})
@@ -157,9 +157,10 @@ LONG = [{"role": "system", "content": "x"}, *TALK, {"role": "assistant", "conten
         {"role": "user", "content": "e"}, {"role": "assistant", "content": "f"}]
 
 
-# Catches: user turns that are imitated, end tokens that are not; ids other than those of the chat template.
+# Catches: user turns that are imitated; end tokens that are not imitated; ids that differ from those of the chat
+# template.
 @pytest.mark.parametrize("talk", [LONG, LONG[1:5], LONG[1:]])
-def test_all_turns_of_the_assistant_are_imitated(talk, folder):
+def test_all_assistant_turns_are_imitated(talk, folder):
     start = load_model(folder)
     rows = [{"messages": talk}, {"messages": TALK[:2]}, {"messages": LONG[:3]}]
     task = UserTask(rows, length)
@@ -171,7 +172,7 @@ def test_all_turns_of_the_assistant_are_imitated(talk, folder):
     n = int(batch.prompts.lengths[0])
     ids = batch.prompts.ids[0, :n].tolist() + batch.responses.ids[0, :batch.responses.lengths[0]].tolist()
     mask = [0] * n + batch.responses.mask[0, :batch.responses.lengths[0]].int().tolist()
-    cut = len(theirs["input_ids"]) - 1                                    # the end of the line after the last turn
+    cut = len(theirs["input_ids"]) - 1                                    # the newline after the last turn
     assert ids == theirs["input_ids"][:cut] and mask == theirs["assistant_masks"][:cut]
     assert theirs["input_ids"][cut] not in start.tokenizer.ends
     one = demonstrated(task, start.tokenizer, start.model, problems[1:2], texts[1:2], 100).responses
@@ -181,9 +182,9 @@ def test_all_turns_of_the_assistant_are_imitated(talk, folder):
     assert short.ids[0].tolist() == ids[n:n + 4] and read(start.tokenizer, short.ids[0]).startswith("b<|im_end|>")
 
 
-# Catches: a template such as Qwen3's, which removes earlier thoughts, whose ids are put together all the same; a
-# completion beside which earlier turns are imitated.
-def test_which_turns_are_imitated(tmp_path):
+# Catches: ids that are joined although the template changes earlier turns, as that of Qwen3 does when it removes
+# earlier thoughts; earlier turns that are imitated together with a completion.
+def test_turns_to_imitate_depend_on_the_template_and_the_row(tmp_path):
     template = "{% for m in messages %}{% if loop.last %}!{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
     tokenizer = HFTokenizer(write(tmp_path, template))
     with pytest.raises(UserError, match="changes earlier turns of a conversation when others follow"):
@@ -197,7 +198,7 @@ def test_which_turns_are_imitated(tmp_path):
 
 # Catches: a run that reads or learns only a part of a conversation.
 @pytest.mark.long
-def test_sft_learns_a_conversation(folder, tmp_path):
+def test_sft_learns_every_turn_of_a_conversation(folder, tmp_path):
     rows = [{"messages": [{"role": "user", "content": f"{i}"}, *LONG[2:]]} for i in range(6)]
     shared = {k: TINY[k] for k in TINY.keys() - {"prompts", "samples"}}
     shared |= {"total_steps": 60, "max_tokens": 120, "batch": 4}

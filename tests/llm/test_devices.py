@@ -28,9 +28,9 @@ def ids(rows: int, length: int) -> torch.Tensor:
     return torch.randint(1, 12, (rows, length), generator=torch.Generator().manual_seed(rows))
 
 
-# Catches: heads of another key; a mask that is not that of its row; keys repeated in the other order.
+# Catches: heads that use the key of another head; the mask of another row; keys that are repeated in the wrong order.
 @pytest.mark.parametrize("T", [1, 5])
-def test_attention_with_a_mask_is_that_of_repeated_keys(T):
+def test_masked_attention_equals_grouped_query_attention_of_torch(T):
     q, k, v = (torch.randn(3, h, n, 8, requires_grad=True) for h, n in ((6, T), (2, 9), (2, 9)))
     mask = torch.rand(3, 1, T, 9) < 0.6
     mask[..., 0] = True
@@ -40,8 +40,8 @@ def test_attention_with_a_mask_is_that_of_repeated_keys(T):
     torch.testing.assert_close(*gradients)
 
 
-# Catches: logits split by rows alone, so that one long response has them all; entropies of other tokens; a
-# divergence whose reference gets a gradient.
+# Catches: logits that are split only by rows, so that those of one long response are never split; entropies of other
+# tokens; a KL divergence whose reference policy gets a gradient.
 def test_logits_of_one_long_response_are_split(model, monkeypatch):
     prompts, of, said = Prompts.of([[1, 2], [3]]), torch.tensor([0, 1]), ids(2, 40)
     reference = Transformer(GROUPED)
@@ -61,9 +61,9 @@ def test_logits_of_one_long_response_are_split(model, monkeypatch):
     assert max(sizes) <= 10 and all(p.grad is None for p in reference.parameters())
 
 
-# Catches: a graph for each length of prompt and response; a cache beyond the context, whose last position has no
-# rotation; a graph that is recorded anew after the weights have changed in place.
-def test_few_steps_are_recorded(model, recorded):
+# Catches: a graph for each length of prompt and response; a cache that is longer than the context, whose last position
+# has no rotation; a graph that is recorded again after the weights have changed in place.
+def test_sampler_records_one_step_per_rounded_cache_length(model, recorded):
     sampler, generator = Sampler(model, end=-1), torch.Generator().manual_seed(1)
     for length in range(1, 60, 7):
         found = sampler(Prompts.of(ids(2, 4).tolist()), max_tokens=length, generator=generator)
@@ -76,8 +76,8 @@ def test_few_steps_are_recorded(model, recorded):
     assert recorded == [64, 200]
 
 
-# Catches: a stream or a graph of the current device, where the model is on another; a pool for each graph.
-def test_a_step_is_recorded_on_the_device_of_its_model(monkeypatch):
+# Catches: a stream or a graph on the current device although the model is on another device; a pool for each graph.
+def test_step_is_recorded_on_the_device_of_its_model(monkeypatch):
     current, pools, streams = [torch.device("cuda", 0)], [], []
 
     @contextmanager
@@ -109,18 +109,18 @@ def test_a_step_is_recorded_on_the_device_of_its_model(monkeypatch):
         device=device, Stream=Stream, current_stream=Stream, stream=lambda side: nullcontext(), CUDAGraph=Graph,
         graph=graph))
     memory = SimpleNamespace(device=torch.device("cuda", 1))
-    for name in ("zeros", "full_like"):                                   # there is no such device here
+    for name in ("zeros", "full_like"):                                   # this machine has no such device
         monkeypatch.setattr(generate.torch, name, lambda *_, **__: torch.tensor([0, 0]))
     pool: list = []
     for _ in range(2):
         generate.record(lambda token, position: token, SimpleNamespace(memory=[(memory, memory)], rows=2, length=5),
                         pool)
     assert pools == [None, "shared"] and pool[0] == "shared" and current == [torch.device("cuda", 0)]
-    assert streams == [pool[1]] * 2                           # of this GPU; torch's own would be of the first
+    assert streams == [pool[1]] * 2                           # of this GPU; torch's default is of the first GPU
 
 
-# Catches: tokens, rows and their states read one after the other.
-def test_tools_wait_for_the_gpu_once_a_token(monkeypatch):
+# Catches: separate reads of the tokens, the rows and the unfinished rows from the GPU.
+def test_tools_wait_for_the_gpu_once_per_token(monkeypatch):
     insert, waits, tolist = Insertions(lambda tokens: [7] if tokens[-1] == 3 else None, 3), [], torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda x: waits.append(1) or tolist(x))
     rows, alive = torch.arange(3), torch.tensor([True, True, False])
@@ -131,8 +131,9 @@ def test_tools_wait_for_the_gpu_once_a_token(monkeypatch):
     assert torch.equal(second, torch.tensor([7, 5, 5])) and torch.equal(then, torch.tensor([False, True, False]))
 
 
-# Catches: a reward model that stays where it was loaded; a number of responses that a run does not set.
-def test_a_reward_model_works_on_the_device_of_the_run(model):
+# Catches: a reward model that stays on the device where it was loaded; a number of responses per pass that changes
+# although the run does not set it.
+def test_reward_model_moves_to_the_device_of_the_run(model):
     judge = RewardModel(ScalarModel(model), None)
     before = judge.at_once
     judge.serve(torch.device("meta"), 0)
@@ -141,10 +142,10 @@ def test_a_reward_model_works_on_the_device_of_the_run(model):
     assert judge.at_once == 4
 
 
-# Catches: a policy that commands load on the CPU whatever is typed; --device that is not checked.
+# Catches: a policy that is loaded on the CPU for every --device; a --device that is not checked.
 @pytest.mark.parametrize("words", ["eval {}", "watch {}", "llm eval {} --task reverse:length=2,symbols=10",
                                    "llm chat {}"])
-def test_commands_load_on_the_device_that_is_asked_for(words, beginner, cli, monkeypatch):
+def test_commands_load_the_policy_on_the_given_device(words, beginner, cli, monkeypatch):
     done = cli(*words.format(beginner).split(), "--device", "cuda:99")
     assert done.code == 2 and "there is no device 'cuda:99' here" in done.err
     asked = []
@@ -155,7 +156,7 @@ def test_commands_load_on_the_device_that_is_asked_for(words, beginner, cli, mon
     assert asked == [("cuda:1", True)]
 
 
-def test_agents_are_loaded_on_the_device_that_is_asked_for(cli, tmp_path, monkeypatch):
+def test_eval_loads_an_agent_on_the_given_device(cli, tmp_path, monkeypatch):
     run = spinup.ppo("CartPole-v1", preset="none", total_steps=256, num_envs=2, rollout_steps=32, tensorboard=False,
                      quiet=True, log_dir=str(tmp_path)).directory
     assert "there is no device 'cuda:99' here" in cli("eval", run, "--device", "cuda:99").err
@@ -165,8 +166,8 @@ def test_agents_are_loaded_on_the_device_that_is_asked_for(cli, tmp_path, monkey
     assert asked == [("cuda", False)]
 
 
-# Catches: generators of all GPUs, which a machine with fewer cannot restore.
-def test_a_checkpoint_holds_the_generator_of_its_own_gpu(tmp_path, monkeypatch):
+# Catches: the random states of all GPUs, which a machine with fewer GPUs cannot restore.
+def test_checkpoint_holds_the_random_state_of_its_own_gpu(tmp_path, monkeypatch):
     asked, save, cuda = [], Run.save, torch.device("cuda", 1)
 
     def on_cuda(run):
@@ -181,8 +182,8 @@ def test_a_checkpoint_holds_the_generator_of_its_own_gpu(tmp_path, monkeypatch):
     assert asked and asked == [cuda, (cuda, [0, 1, 2, 3])] * (len(asked) // 2)
 
 
-# Catches: two answers at a time on a machine with sixteen cores.
-def test_the_sandbox_uses_all_cores(monkeypatch):
+# Catches: only two answers at a time on a machine with sixteen cores.
+def test_sandbox_uses_all_cores_by_default(monkeypatch):
     pools = []
     monkeypatch.setattr(sandbox, "cores", lambda: 16)
     monkeypatch.setattr(sandbox, "warn", lambda: None)

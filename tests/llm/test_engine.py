@@ -1,4 +1,4 @@
-"""Responses of a server or of older weights: what a server may answer, what a run makes of it, and how it goes on."""
+"""Responses of a server or of older weights: valid answers, importance weights, faults of a server, and resuming."""
 import math
 import multiprocessing
 import re
@@ -31,7 +31,7 @@ DRAWS = [{"engine": "server"}, {"engine": "server", "lag": 1}, {"lag": 1}]
 
 @pytest.fixture
 def server(beginner, tmp_path, monkeypatch):
-    """A server with the model of `beginner`, and no waiting after faults."""
+    """A server with the model of `beginner`. After a fault, the client waits for only 0.01 s."""
     monkeypatch.setattr(engine, "WAITS", (0.01, 0.01))
     start = load_model(beginner)
     save_pretrained(tmp_path / "served", start.model, start.tokenizer)
@@ -66,12 +66,12 @@ def changed(**fields):
     return {"choices": [{k: v for k, v in first.items() if v is not None}, GOOD["choices"][1]]}
 
 
-# Catches: the order of the list taken for that of the responses.
-def test_an_answer_is_read_in_the_order_of_its_indices():
+# Catches: completions in the order of the list in place of the order of their indices.
+def test_completions_of_an_answer_are_sorted_by_index():
     assert choices(GOOD, 2, 3, 10, {9}) == [([1, 2, 3], [-1.0, -2.0, -9999.0]), ([3, 9], [-1.5, 0])]
 
 
-# Catches: any of these checks left out.
+# Catches: a missing check for any of these faults.
 @pytest.mark.parametrize("answer", [
     None, [], "text", {}, {"choices": None}, {"choices": [1, 2]}, {"choices": GOOD["choices"][:1]},
     {"choices": [*GOOD["choices"], GOOD["choices"][0]]}, changed(index=0), changed(index="1"), changed(index=None),
@@ -82,12 +82,12 @@ def test_an_answer_is_read_in_the_order_of_its_indices():
     changed(logprobs={"token_logprobs": [-1.5, math.nan]}), changed(logprobs={"token_logprobs": [math.nan, -1.5]}),
     changed(logprobs={"token_logprobs": [-1.5, -math.inf]}), changed(logprobs={"token_logprobs": [-1.5, -10**400]}),
     changed(logprobs={"token_logprobs": [0.1, 0.0]}), changed(logprobs={"token_logprobs": ["-1.5", 0.0]})])
-def test_a_wrong_answer_is_refused(answer):
+def test_invalid_answer_of_a_server_raises_value_error(answer):
     with pytest.raises(ValueError):
         choices(answer, 2, 3, 10, {9})
 
 
-def test_the_models_of_a_server():
+def test_models_of_a_server_are_listed_without_adapters():
     assert models({"data": [{"id": "lora", "parent": "a"}, {"id": "a", "max_model_len": 7}]}) == [("a", 7)]
     assert models({"data": [{"id": "a", "max_model_len": "7"}]}) == [("a", None)]
     for answer in (None, {}, {"data": []}, {"data": "a"}, {"data": [{"id": 3}]}):
@@ -95,8 +95,8 @@ def test_the_models_of_a_server():
             models(answer)
 
 
-# Catches: log-probabilities of other tokens; prompts with the same random numbers; a temperature not sent.
-def test_a_server_samples_what_the_learner_scores(server, beginner):
+# Catches: log-probabilities of other tokens; prompts with the same random numbers; a request without the temperature.
+def test_log_probabilities_of_a_server_equal_those_of_the_learner(server, beginner):
     start = load_model(beginner)
     drawn = Server(server.address, start.model, start.tokenizer, 20)
     drawn.check(20)
@@ -112,8 +112,8 @@ def test_a_server_samples_what_the_learner_scores(server, beginner):
     assert all(body["stop_token_ids"] == sorted(start.tokenizer.ends) and body["ignore_eos"] for body in sent)
 
 
-# Catches: weights that are not truncated; NaN of padding; the inverse ratio.
-def test_importance_weights():
+# Catches: weights that are not truncated; NaN from padding; the inverse ratio.
+def test_importance_weights_are_truncated_ratios():
     logp = torch.tensor([[0.5, 0.25, 0.8, math.nan]]).log()
     r = Responses(torch.zeros(1, 4), logp, torch.tensor([[1.0, 1, 1, 0]]), *[torch.zeros(1)] * 3)
     assert importance_weights(r, 2.0) == 1.0
@@ -126,12 +126,12 @@ def test_importance_weights():
     assert kept.drawn.shape == (2, 1)
 
 
-# Catches: weights that a method leaves out of its loss; the initial weights at the server after an update; a
-# column of runs that need none; a second batch of the same weights taken for an older one.
+# Catches: a method's loss without importance weights; a server that keeps the initial weights after an update; a second
+# batch from the same weights that is treated as a batch from older weights.
 @pytest.mark.long(*(f"{method}-draw{i}" for method in METHODS for i in (1, 2)))
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("method", METHODS)
-def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
+def test_methods_learn_from_an_engine_or_from_older_weights(method, draw, settings, fork_workers):
     given = settings(method, lr=0.02, warmup=0, **draw)
     result = getattr(llm, method)(**given)
     assert result.status == "finished" and result.progress["steps"][-1] == 4
@@ -147,16 +147,16 @@ def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
     assert not torch.allclose(weights_of(result.policy.model), start, atol=1e-3)
 
 
-# Catches: weights from log-probabilities before the temperature, which is vLLM's default.
-def test_log_probabilities_before_the_temperature_are_refused(settings, server):
+# Catches: importance weights from log-probabilities at temperature 1, which is vLLM's default.
+def test_log_probabilities_at_temperature_1_are_refused(settings, server):
     llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
     server.raw = True
     with pytest.raises(UserError, match="at temperature 1, not 0.5; start it with --logprobs-mode processed_logprobs"):
         llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
 
 
-# Catches: a verdict from one response that tells nothing, after which no other one is looked at.
-def test_the_temperature_of_a_server_is_known_from_responses_that_depend_on_it(beginner, settings, server):
+# Catches: a check that counts as done although the scores of the responses do not depend on the temperature.
+def test_temperature_check_of_a_uniform_policy_is_inconclusive(beginner, settings, server):
     start = load_model(beginner)
     prompts, of = Prompts.of([start.tokenizer.encode("ab>")] * 2), torch.arange(2)
     ids, lengths = torch.tensor([[1, 2, 0], [3, 0, 0]]), torch.tensor([3, 2])
@@ -169,8 +169,8 @@ def test_the_temperature_of_a_server_is_known_from_responses_that_depend_on_it(b
         assert ahead.check_temperature(model, prompts, found, 0.5, "here") is told
 
 
-# Catches: adapters that are added to the weights of the second process, where bf16 rounds them away.
-def test_the_second_process_has_the_adapters_themselves(beginner, monkeypatch):
+# Catches: adapters that are merged into the weights of the second process, where rounding to bf16 removes them.
+def test_second_process_has_adapters_that_are_not_merged(beginner, monkeypatch):
     monkeypatch.setattr(ahead, "ProcessPoolExecutor", lambda *_: None)
     model = adapt(load_model(beginner).model.bfloat16(), 2, 2.0)
     process = ahead.Process(model, [0], 1)
@@ -185,18 +185,19 @@ def test_the_second_process_has_the_adapters_themselves(beginner, monkeypatch):
 # Catches: a server that gets the frozen weights without the adapters.
 @pytest.mark.long("draw2")
 @pytest.mark.parametrize("draw", DRAWS)
-def test_adapters_are_merged_for_an_engine(draw, settings, fork_workers):
+def test_engine_and_second_process_sample_with_the_adapters(draw, settings, fork_workers):
     result = llm.grpo(**settings(lr=0.05, warmup=0, lora=4, **draw))
     found = max(result.progress["off_policy"])
     assert found > 0.1 if draw.get("lag") else found == 0
 
 
-def test_other_runs_have_no_such_column(settings):
+# Catches: the column `off_policy` in a run without importance weights.
+def test_on_policy_run_has_no_off_policy_column(settings):
     assert "off_policy" not in llm.grpo(**settings(total_steps=1)).progress
 
 
-# Catches: weights after the update before, or other problems than the responses answer.
-def test_a_lag_is_one_update(settings, fork_workers, monkeypatch):
+# Catches: responses from weights that are not exactly one update older; responses that are paired with other problems.
+def test_lag_is_exactly_one_update(settings, fork_workers, monkeypatch):
     seen, real = [], ahead.sample
 
     def spy(given, task, tokenizer, problems, **more):
@@ -213,16 +214,16 @@ def test_a_lag_is_one_update(settings, fork_workers, monkeypatch):
     assert [x[0] < 1e-4 for x in seen] == [True, False, False, False]     # the first two batches have the same weights
     model = load_model(cfg["model"]).model
     for i in range(1, 4):
-        torch.nn.utils.vector_to_parameters(seen[i - 1][1], model.parameters())       # the weights of the update before
+        torch.nn.utils.vector_to_parameters(seen[i - 1][1], model.parameters())       # the weights one update earlier
         r = seen[i][2].responses
         logp, _ = score(model, seen[i][2].prompts, r.of, r.ids)
         torch.testing.assert_close(logp * r.mask, r.logp, atol=1e-4, rtol=0)
 
 
-# Catches: a batch in flight that a checkpoint does not hold, or that depends on more than the seed.
+# Catches: a checkpoint without the batch that is being sampled; a batch that depends on more than the seed.
 @pytest.mark.long("ppo", "dapo")
 @pytest.mark.parametrize("method", ["grpo", "dapo", "ppo"])
-def test_a_lagged_run_resumes_as_if_it_had_not_stopped(method, settings, fork_workers, curve, tmp_path):
+def test_stopped_run_with_a_lag_resumes_with_the_same_curve(method, settings, fork_workers, curve, tmp_path):
     given = settings(method, lag=1, lr=0.02, total_steps=8, checkpoint_steps=10**6)
     whole = getattr(llm, method)(**{**given, "log_dir": f"{tmp_path}/whole"})
     given["checkpoint_steps"] = 3
@@ -241,7 +242,7 @@ def test_a_lagged_run_resumes_as_if_it_had_not_stopped(method, settings, fork_wo
 
 
 def faults(monkeypatch, server, when, status, text, times=10**9, wait=0.0):
-    """Let the answers to `when` be wrong from now on, `times` times."""
+    """Make the next `times` answers of the server at the address `when` wrong, each after `wait` seconds."""
     left = [times]
 
     def broken(path, body):
@@ -263,11 +264,12 @@ FAULTS = {                                                                # addr
     "reload refused": ("/collective_rpc", 404, b"gone", "answered 404 .gone., so it did not reload the weights in ")}
 
 
-# Catches: a fault that is not caught, or raised without a checkpoint; a checkpoint amid an update.
+# Catches: a fault that is not detected; an error without a checkpoint; a checkpoint from the middle of an update.
 @pytest.mark.long("cut-0", "too few-0", "refused-0", "reload refused-0")
 @pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_server_that_fails_ends_the_run_saved(fault, lag, settings, server, monkeypatch, cli, tmp_path):
+def test_run_with_a_failing_server_ends_with_a_valid_checkpoint(fault, lag, settings, server, monkeypatch, cli,
+                                                                tmp_path):
     path, status, text, words = FAULTS[fault]
 
     def fail(row):
@@ -286,15 +288,15 @@ def test_a_server_that_fails_ends_the_run_saved(fault, lag, settings, server, mo
     assert steps == [1, 2, 3, 4, 5, 6, 7]
 
 
-# Catches: no second attempt.
+# Catches: a missing second attempt.
 @pytest.mark.parametrize("fault", ["down", "no JSON", "too few", "reload"])
-def test_a_fault_that_passes_does_not_end_the_run(fault, settings, server, monkeypatch):
+def test_temporary_fault_of_a_server_does_not_end_the_run(fault, settings, server, monkeypatch):
     faults(monkeypatch, server, *FAULTS[fault][:3], times=2)
     assert llm.grpo(**settings(engine="server", total_steps=2)).status == "finished"
 
 
 @pytest.mark.long
-def test_a_late_or_dead_server(settings, server, monkeypatch):
+def test_late_or_dead_server_raises_worker_error(settings, server, monkeypatch):
     faults(monkeypatch, server, "/v1/completions", 200, b"{}", wait=1.0)
     with pytest.raises(WorkerError, match="did not answer within 0.1 s, 3 times in a row"):
         llm.grpo(**settings(engine="server", engine_timeout=0.1, prompts=1))
@@ -304,8 +306,8 @@ def test_a_late_or_dead_server(settings, server, monkeypatch):
         llm.grpo(**given)
 
 
-# Catches: a run that waits for ever for a process that was killed.
-def test_a_process_that_is_killed(settings, fork_workers):
+# Catches: a run that waits forever for a killed process.
+def test_killed_sampling_process_raises_worker_error(settings, fork_workers):
     def kill(row):
         for child in multiprocessing.active_children():
             child.kill()
@@ -314,8 +316,8 @@ def test_a_process_that_is_killed(settings, fork_workers):
         llm.grpo(**settings(lag=1, on_row=kill, total_steps=20))
 
 
-# Catches: a timeout that applies to each piece of an answer: a server that sends a byte a second is never late.
-def test_an_answer_that_takes_too_long_in_all_is_late():
+# Catches: a timeout for each piece of an answer. A server that sends one byte per second would then never be late.
+def test_timeout_applies_to_the_whole_answer():
     class Slow:
         def read1(self, most):
             time.sleep(0.02)
@@ -326,7 +328,7 @@ def test_an_answer_that_takes_too_long_in_all_is_late():
 
 
 # Catches: an estimate of memory without the second process.
-def test_the_memory_of_the_second_process_is_counted(beginner):
+def test_memory_estimate_includes_the_second_process(beginner):
     shape, size = load_model(beginner).model.shape, {"size": 4, "prompt": 3, "response": 3, "rows": 8}
     alone, server, two = (needed(shape, 1000, Config(**x), **size)["second process"]
                           for x in ({}, {"lag": 1, "engine": "http://a:1"}, {"lag": 1}))
@@ -335,9 +337,9 @@ def test_the_memory_of_the_second_process_is_counted(beginner):
     assert many["second process"] > few["second process"] and many["KV caches"] == few["KV caches"]
 
 
-# Catches: caches for all responses of an update, although an engine samples them.
+# Catches: KV caches for all responses of an update, although a server samples them.
 @pytest.mark.parametrize("engine, rows", [("own", 32), ("http://a:1", 8)])
-def test_beside_an_engine_the_caches_are_those_of_evaluation(engine, rows, beginner, monkeypatch):
+def test_memory_estimate_with_a_server_has_only_caches_of_evaluation(engine, rows, beginner, monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "needed", lambda *args: asked.append(args[6]) or needed(*args))
     model = load_model(beginner).model
@@ -345,16 +347,16 @@ def test_beside_an_engine_the_caches_are_those_of_evaluation(engine, rows, begin
     assert set(asked) == {rows}
 
 
-# Catches: advice without the settings that the caches depend on.
-def test_where_caches_are_too_large_the_advice_names_what_they_depend_on(beginner, monkeypatch):
+# Catches: advice without the settings that determine the size of the KV caches.
+def test_advice_for_too_large_kv_caches_names_their_settings(beginner, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 1e9)
     model = load_model(beginner).model
     with pytest.raises(UserError, match="choose a smaller --model, --max-tokens, --prompts, --samples or --held-out"):
         memory.fit(Config(prompts=65536, samples=100, quiet=True), model, 3, 3)
 
 
-# Catches: a forward pass only for log-probabilities that the gradient step computes too; another gradient.
-def test_in_bf16_a_batch_of_one_step_is_not_scored_before(settings, monkeypatch):
+# Catches: an extra forward pass for log-probabilities that the gradient step computes too; a different gradient.
+def test_bf16_batch_with_one_gradient_step_is_not_rescored(settings, monkeypatch):
     given = settings(lr=1e-5, warmup=0, dtype="bfloat16", total_steps=2)
     scored, real = [], learn.logp_under
     monkeypatch.setattr(learn, "logp_under", lambda *args: scored.append(1) or real(*args))
@@ -365,8 +367,8 @@ def test_in_bf16_a_batch_of_one_step_is_not_scored_before(settings, monkeypatch)
     assert scored and fresh.progress["grad_norm"] == pytest.approx(again.progress["grad_norm"], rel=0.1)
 
 
-# Catches: a check that comes after the folder of the run.
-def test_what_cannot_work_is_refused_before_anything_is_created(settings, server, tmp_path, cli, monkeypatch):
+# Catches: a check after the folder of the run is created.
+def test_invalid_engine_settings_are_refused_before_a_folder_is_created(settings, server, tmp_path, cli, monkeypatch):
     def refused(words, method="grpo", **given):
         with pytest.raises(UserError, match=words):
             getattr(llm, method)(**{**settings(method), **given})
@@ -392,8 +394,9 @@ def test_what_cannot_work_is_refused_before_anything_is_created(settings, server
         assert done.code == 2 and re.search(rf"{method} has no flag --lag", done.err), done.err
 
 
-# Catches: reading beyond what an answer may have; a proxy of the environment; a redirection that is followed.
-def test_a_server_is_asked_directly(server, beginner, monkeypatch):
+# Catches: an answer that is read beyond the size limit; a proxy from the environment variables; a redirection that is
+# followed.
+def test_client_ignores_proxies_and_redirections_and_limits_the_answer(server, beginner, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     start = load_model(beginner)
     asked = Server(server.address, start.model, start.tokenizer, 5)
@@ -408,9 +411,10 @@ def test_a_server_is_asked_directly(server, beginner, monkeypatch):
     asked.close()
 
 
-# Catches: weights of tokens for GSPO's ratio of whole responses, or the other way round.
+# Catches: importance weights per token for GSPO, whose ratio is per response; weights per response for a ratio per
+# token.
 @pytest.mark.parametrize("loss", ["clip", "sequence"])
-def test_weights_are_of_what_the_ratio_is_of(loss, settings, fork_workers, monkeypatch):
+def test_importance_weights_are_per_response_for_gspo_only(loss, settings, fork_workers, monkeypatch):
     widths = []
 
     def watched(*args, **given):

@@ -1,4 +1,4 @@
-"""Checkpoints with large parts, which have files of their own: killed while one is written, on a full disk, damaged."""
+"""Checkpoints whose large parts are in separate files: a kill during writing, a full disk, and damaged files."""
 import errno
 import os
 import shutil
@@ -22,7 +22,7 @@ WORDS = ["llm", "sft", "--task", "reverse:length=2,symbols=10", "--held-out", 8,
          "--preset", "none", "--exp-name", "x", "--batch", 8, "--demonstrations", 50, "--total-steps", 12,
          "--checkpoint-steps", 4, "--quiet"]
 KEPT = {"checkpoint.pt", "model-12.safetensors", "optimizer-12.safetensors"}
-# Kills the process at a moment while it writes a checkpoint. There are three, at steps 4, 8 and 12.
+# Kills the process at a given moment while it writes a checkpoint. A run has three checkpoints, at steps 4, 8 and 12.
 KILL = """
 import os, signal
 from spinup.runs import checkpoint, tensors
@@ -43,14 +43,14 @@ def pieces(first, each):
             die()
 os.replace, tensors.pieces = rename, pieces
 """
-# The steps of the checkpoint that is left.
+# For each moment of the kill, the step of the checkpoint that is then on disk; None if there is no checkpoint.
 MOMENTS = {"rename 1 of checkpoint.pt": None, "middle": 4, "rename 1 of model-8.safetensors": 4,
            "rename 1 of optimizer-8.safetensors": 4, "rename 2 of checkpoint.pt": 4, "deletion": 8}
 
 
 @pytest.fixture
 def large(monkeypatch) -> None:
-    """Every model of more than a hundred parameters is a large one."""
+    """Treat each part of a checkpoint with more than a hundred numbers as a large one."""
     monkeypatch.setattr(checkpoint, "LARGE", 100)
 
 
@@ -66,19 +66,20 @@ def files(run: Path) -> set[str]:
     return {file.name for file in run.iterdir() if "safetensors" in file.name or "checkpoint" in file.name}
 
 
-# Catches: old files deleted before the new checkpoint.pt is there; new ones under the old names; temporary files
-# left behind; a moment or a weight that is not read back; a large model that trains otherwise than a small one.
+# Catches: old files that are deleted before the new checkpoint.pt exists; new files under the old names; temporary
+# files that are left over; a moment of Adam or a weight that is not restored; a large model that trains differently
+# from a small one.
 @pytest.mark.long("rename 1 of checkpoint.pt", "rename 2 of checkpoint.pt", "rename 1 of optimizer-8.safetensors",
                   "rename 1 of model-8.safetensors", "deletion")
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_while_writing_the_curve_is_that_of_a_small_model(moment, beginner, start, cli, curve, monkeypatch,
-                                                                 tmp_path):
+def test_run_killed_while_saving_resumes_with_the_curve_of_a_small_model(moment, beginner, start, cli, curve,
+                                                                         monkeypatch, tmp_path):
     words, left = [*WORDS, "--model", beginner], MOMENTS[moment]
     assert cli(*words, "--log-dir", "whole").code == 0
     assert files(tmp_path / "whole/x/x_s1") == {"checkpoint.pt"}
     assert start(*words, prelude=KILL.format(moment=moment)).end().code == -signal.SIGKILL
     run = tmp_path / RUN
-    assert len(files(run)) > (1 if left is None else 3)                   # something is left over
+    assert len(files(run)) > (1 if left is None else 3)                   # there are leftover files
     if left is not None:
         assert load_checkpoint(run / "checkpoint.pt")["steps"] == left
     monkeypatch.setattr(checkpoint, "LARGE", 100)
@@ -87,16 +88,16 @@ def test_killed_while_writing_the_curve_is_that_of_a_small_model(moment, beginne
     assert cli("resume", RUN).code == 0
     assert curve(run) == curve(tmp_path / "whole/x/x_s1") and files(run) == KEPT
     tidy = {f"model-{left}.safetensors", f"optimizer-{left}.safetensors"} if left else set()
-    assert {name for name in seen[0] if "safetensors" in name} == tidy    # before it measures the room for its own
+    assert {name for name in seen[0] if "safetensors" in name} == tidy    # deleted before the free space is measured
     one, other = (load_checkpoint(x / "checkpoint.pt")["parts"] for x in (run, tmp_path / "whole/x/x_s1"))
     assert all(torch.equal(one[part][name], torch.as_tensor(x)) if isinstance(x, torch.Tensor) else one[part][name] == x
                for part in other for name, x in other[part].items())
 
 
-# Catches: files that are written before the room is measured, or left where it was too small; the old checkpoint
-# deleted to make room.
+# Catches: files that are written before the free disk space is checked, or that are left over if it was too small; an
+# old checkpoint that is deleted to free space.
 @pytest.mark.parametrize("known", [True, False])
-def test_on_a_full_disk_the_last_checkpoint_stays(known, beginner, large, cli, curve, monkeypatch, tmp_path):
+def test_full_disk_keeps_the_last_checkpoint(known, beginner, large, cli, curve, monkeypatch, tmp_path):
     assert cli(*WORDS, "--model", beginner, "--log-dir", "whole").code == 0
     pieces, count = tensors.pieces, [0]
 
@@ -121,8 +122,8 @@ def test_on_a_full_disk_the_last_checkpoint_stays(known, beginner, large, cli, c
     assert curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1") and files(tmp_path / RUN) == KEPT
 
 
-# Catches: a checkpoint of an earlier version, in one file, that is not read any more.
-def test_a_run_with_one_file_is_resumed_with_several(beginner, cli, curve, monkeypatch, tmp_path):
+# Catches: a checkpoint of an earlier version, in one file, that can no longer be read.
+def test_run_with_a_checkpoint_in_one_file_resumes_with_several_files(beginner, cli, curve, monkeypatch, tmp_path):
     words = [*WORDS, "--model", beginner]
     assert cli(*words, "--log-dir", "whole").code == 0
     assert cli(*[6 if word == 12 else word for word in words], "--no-anneal").code == 0
@@ -136,8 +137,8 @@ def test_a_run_with_one_file_is_resumed_with_several(beginner, cli, curve, monke
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-# Catches: a file of the optimiser that is needed to chat; weights that are not those of the run.
-def test_a_policy_needs_only_the_file_of_its_weights(run, cli, tmp_path):
+# Catches: a policy that cannot be loaded without the optimiser's file; weights that differ from those of the run.
+def test_policy_is_loaded_without_the_file_of_the_optimiser(run, cli, tmp_path):
     state = load_checkpoint(run / "checkpoint.pt")["parts"]["model"]
     assert all(torch.equal(x, state[name]) for name, x in
                safetensors.torch.load_file(run / "model-12.safetensors").items())
@@ -187,11 +188,11 @@ def damage(run: Path, fault: str) -> None:
     torch.save(state, path)
 
 
-# Catches: each of these that is believed, crashes, or creates or deletes anything.
+# Catches: a fault of this list that is not detected, that gives a traceback, or that creates or deletes a file.
 @pytest.mark.parametrize("fault", [
     "changed byte", "truncated", "file of another run", "missing", "folder", "not finite", "whole numbers",
     "another shape", "lacks a weight", "outside", "absolute", "of no text", "without checksum", "of an unknown part"])
-def test_a_fault_is_refused_in_one_sentence(fault, run, cli, tree, tmp_path):
+def test_damaged_checkpoint_is_refused_in_one_sentence(fault, run, cli, tree, tmp_path):
     damage(run, fault)
     before = tree()
     for words in (["resume", RUN, "--total-steps", 24], ["eval", RUN], ["llm", "export", RUN, "exported"]):
@@ -203,8 +204,8 @@ def test_a_fault_is_refused_in_one_sentence(fault, run, cli, tree, tmp_path):
         llm.load(run)
 
 
-# Catches: an error for a program that reads while the run replaces its checkpoint.
-def test_a_reader_beside_a_run_finds_the_new_files(run, monkeypatch):
+# Catches: an error in a program that reads the checkpoint while the run replaces it.
+def test_reader_finds_the_new_files_while_a_run_replaces_them(run, monkeypatch):
     path, read = run / "checkpoint.pt", checkpoint.read_checkpoint
     new, calls = read(path), []
     old = {**new, "tensors": {name: {"file": x["file"].replace("12", "8"), "crc32": 1}
@@ -216,7 +217,7 @@ def test_a_reader_beside_a_run_finds_the_new_files(run, monkeypatch):
     assert len(calls) == 3
 
 
-# Catches: a file that is replaced while the checkpoint on the disk still names it with another checksum.
+# Catches: a file that is replaced while the checkpoint on disk still names it with the old checksum.
 def test_two_checkpoints_of_the_same_step_have_different_files(large, tmp_path, monkeypatch):
     path, x = tmp_path / "checkpoint.pt", torch.arange(200.0)
     for round_ in range(3):
@@ -225,7 +226,7 @@ def test_two_checkpoints_of_the_same_step_have_different_files(large, tmp_path, 
         assert not {name for name in files(tmp_path) & names if "model" in name} and len(files(tmp_path)) == 2
     stored = read_checkpoint(path)["tensors"]["model"]
     assert zlib.crc32((tmp_path / stored["file"]).read_bytes()) == stored["crc32"]
-    (tmp_path / "model.safetensors").touch()                              # of the user, or of an export
+    (tmp_path / "model.safetensors").touch()                              # files of the user or of an export
     (tmp_path / "model-00001-of-00002.safetensors").touch()
     checkpoint.remove_leftovers(path)
     assert len(files(tmp_path)) == 4

@@ -1,4 +1,4 @@
-"""The losses of GSPO, CISPO and SAPO against numbers worked out by hand, and Magistral's advantage and weights."""
+"""The losses of GSPO, CISPO and SAPO, and Magistral's advantage and weights, compared with numbers computed by hand."""
 import math
 
 import pytest
@@ -18,7 +18,7 @@ from spinup.core.masked import aggregate
 from spinup.errors import UserError
 
 LIMITS = {"clip": (0.2, 0.28), "sequence": (0.1, 0.1), "weight": (1.0, 1.0), "gate": (1.0, 1.05)}
-# Two responses of three and two tokens: log ratios, advantages, and the mask; beyond the mask is NaN.
+# Two responses of three and two tokens: log ratios, advantages, and the mask. Values outside the mask are NaN.
 LOG_RATIO = torch.tensor([[0.5, -0.1, 0.2], [-0.4, 0.1, math.nan]], dtype=torch.float64)
 ADV, MASK = torch.tensor([[2.0], [-3.0]]).double(), torch.tensor([[1.0, 1, 1], [1, 1, 0]]).double()
 OLD = torch.full((2, 3), -1.5).double()
@@ -29,14 +29,15 @@ def close(found, expected):
 
 
 def slopes(loss, limits, log_ratio=LOG_RATIO):
-    """d loss / d log pi of the sum over the tokens that count, `[2, 3]`; the loss of each token; what is shown."""
+    """d loss / d log pi of the sum over the tokens in the mask, `[2, 3]`; the loss of each token; the diagnostics."""
     logp = (OLD + log_ratio).requires_grad_()
     each, stats = loss(logp, OLD, ADV, limits, MASK)
     return torch.autograd.grad(torch.where(MASK > 0, each, 0.0).sum(), logp)[0], each.detach(), stats
 
 
-# The means of the log ratios are .2 and -.15, the ratios 1.22 and .86: a range of .3 clips neither, one of .1 both.
-# Catches: a sum in place of the mean; a mean over the padding; the clip of each token.
+# The means of the log ratios are .2 and -.15, the ratios 1.22 and .86. A clip range of .3 clips neither, a range of .1
+# both.
+# Catches: a sum in place of the mean; a mean over the padding; a clip per token in place of per response.
 def test_gspo_has_one_ratio_per_response():
     s = math.exp(0.2), math.exp(-0.15)
     found, each, stats = slopes(sequence_surrogate, (0.3, 0.3))
@@ -46,12 +47,13 @@ def test_gspo_has_one_ratio_per_response():
     found, each, stats = slopes(sequence_surrogate, (0.1, 0.1))
     close(each[:, 0], [-2 * 1.1, 3 * 0.9])
     assert not found.any() and stats["clip_fraction"] == 1
-    wrong_way = slopes(sequence_surrogate, (0.1, 0.1), -LOG_RATIO)        # a ratio that went against its advantage
+    wrong_way = slopes(sequence_surrogate, (0.1, 0.1), -LOG_RATIO)        # the ratio moved against its advantage
     close(wrong_way[0], [[-2 / s[0]] * 3, [3 / s[1], 3 / s[1], 0.0]])
 
 
-# Catches: a gradient through the ratio; a weight of the ratio itself beyond the limit; a lower limit.
-def test_cispo_weighs_the_policy_gradient():
+# Catches: a gradient through the ratio; an unclipped weight above the upper limit; a lower limit although the first eps
+# is 1; a missing lower limit if it is below 1.
+def test_cispo_weights_the_policy_gradient_by_the_clipped_ratio():
     found, each, stats = slopes(weighted_policy_gradient, (1.0, 0.15))
     weights = [[1.15, math.exp(-0.1), 1.15], [math.exp(-0.4), math.exp(0.1), 0.0]]
     close(found, -torch.tensor(weights, dtype=torch.float64) * ADV * MASK)
@@ -61,8 +63,9 @@ def test_cispo_weighs_the_policy_gradient():
     close(low[1, 0], 0.8 * 3)
 
 
-# Catches: one tau for both signs; a slope of tau at 1; the ratio left out of d ratio / d log pi.
-def test_sapo_has_a_smooth_gate():
+# Catches: one tau for both signs of the advantage; a slope of tau in place of 1 at a ratio of 1; d ratio / d log pi
+# without the factor ratio.
+def test_sapo_has_a_smooth_gate_with_a_tau_per_sign_of_the_advantage():
     found, each, stats = slopes(gated_surrogate, (2.0, 3.0))
     expected, taken = torch.zeros(2, 3).double(), []
     for b, tau in ((0, 2.0), (1, 3.0)):
@@ -76,9 +79,10 @@ def test_sapo_has_a_smooth_gate():
     close(stats["clip_fraction"], sum(taken) / 5)
 
 
-# Catches: a sign; a gradient that no change of the value explains (but that of CISPO's weight, a constant).
+# Catches: a wrong sign; a gradient that differs from finite differences of the loss. CISPO is not tested, because its
+# gradient treats the weight as a constant.
 @pytest.mark.parametrize("name", ["clip", "sequence", "gate"])
-def test_slopes_are_those_of_the_values(name):
+def test_gradients_equal_finite_differences_of_the_loss(name):
     limits, h = {**LIMITS, "sequence": (0.3, 0.3)}[name], 1e-6
     found = slopes(grpo.LOSSES[name], limits)[0]
     for b, t in MASK.nonzero().tolist():
@@ -91,10 +95,10 @@ def test_slopes_are_those_of_the_values(name):
         assert float(found[b, t]) == pytest.approx(float(values[0] - values[1]) / (2 * h), abs=1e-6)
 
 
-# Catches: a loss whose slope at a ratio of 1 is not that of the policy gradient; a group with zero variance that
-# has a gradient; NaN behind the end of a response in a gradient or a diagnostic.
+# Catches: a loss whose gradient at a ratio of 1 differs from the policy gradient; a gradient from a group with zero
+# variance; NaN from padding in a gradient or a diagnostic.
 @pytest.mark.parametrize("name", grpo.LOSSES)
-def test_at_ratio_1_every_loss_is_the_policy_gradient(name):
+def test_at_ratio_1_every_loss_has_the_policy_gradient(name):
     logp = torch.where(MASK > 0, OLD, math.nan).requires_grad_()
     old = torch.where(MASK > 0, OLD, math.nan)
 
@@ -109,15 +113,16 @@ def test_at_ratio_1_every_loss_is_the_policy_gradient(name):
     assert {key: float(x) for key, x in ours(ADV)[1].items()} == pytest.approx({"kl": 0, "clip_fraction": 0}, abs=1e-9)
 
 
-# Catches: a kl of the mean of the log ratios, or in the other direction.
+# Catches: a KL divergence of the mean of the log ratios; a KL divergence in the opposite direction.
 @pytest.mark.parametrize("name", grpo.LOSSES)
-def test_all_losses_show_the_same_divergence(name):
+def test_all_losses_report_the_same_kl_divergence(name):
     close(slopes(grpo.LOSSES[name], LIMITS[name])[2]["kl"], slopes(clipped_surrogate, (0.2, 0.2))[2]["kl"])
 
 
-# Catches: the deviation of each group; that of the rewards, not of their differences; groups with zero variance
-# that make it smaller; a batch of such groups alone, whose advantages would be NaN.
-def test_magistrals_advantage_has_the_deviation_of_the_batch():
+# Catches: the standard deviation of each group; the standard deviation of the rewards in place of their differences
+# from the group mean; groups with zero variance that reduce it; NaN advantages in a batch where all groups have zero
+# variance.
+def test_magistral_advantage_is_divided_by_the_batch_standard_deviation():
     rewards = torch.tensor([[1.0, 0, 0, 0], [5, 5, 5, 9], [7, 7, 7, 7]])
     centred = torch.tensor([[0.75, -0.25, -0.25, -0.25], [-1, -1, -1, 3], [0, 0, 0, 0]])
     found = grpo.batch_standardised(rewards, eps=0)
@@ -127,23 +132,23 @@ def test_magistrals_advantage_has_the_deviation_of_the_batch():
     assert torch.equal(grpo.group_advantage(rewards.flatten(), 4, "batch"), grpo.batch_standardised(rewards).flatten())
 
 
-# Catches: rows of other groups; the padding counted; a group without a token, which divides by 0.
-def test_lengths_of_groups():
+# Catches: rows of other groups; padding that counts; a division by 0 for a group without a token.
+def test_group_length_is_the_mean_over_the_group_and_at_least_1():
     mask = torch.tensor([[1.0, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
     assert grpo.group_lengths(mask, 2)[:, 0].tolist() == [2, 2, 2, 2, 1, 1]
 
 
-# Catches: weights of a response that GSPO's equation does not have; a user's own average refused.
+# Catches: weights of responses that GSPO's equation does not have; a user's own average that is refused.
 @pytest.mark.parametrize("average", ["token", "constant", "group"])
-def test_gspo_refuses_weights_by_length(average):
+def test_gspo_refuses_averages_that_weight_responses_by_length(average):
     with pytest.raises(UserError, match=f"^--loss sequence has .*; choose --average sequence, not {average}$"):
         grpo.Config(loss="sequence", average=average)
     assert grpo.Config(loss="sequence", average=lambda loss, mask: loss.sum()).loss == "sequence"
 
 
-# Against sums over all tokens in float64. Catches: KL(reference || policy); the temperature left out; tokens that
-# the policy did not write; a mean over responses in place of tokens, or the other way round.
-def test_the_kl_to_the_reference_policy():
+# Compared with sums over the whole vocabulary in float64. Catches: KL(reference || policy); a missing temperature;
+# tokens that the policy did not write; the mean over tokens and the mean over responses exchanged.
+def test_exact_kl_to_the_reference_policy():
     torch.manual_seed(0)
     shape = Shape(6, context=16, layers=1, width=16, heads=2, kv_heads=2, head_size=8, hidden=32)
     model, other = Transformer(shape), Transformer(shape)
@@ -164,8 +169,8 @@ def test_the_kl_to_the_reference_policy():
     assert per_response == pytest.approx(float(each.sum() / 2), rel=1e-4)
 
 
-# With a large vocabulary the divergence is estimated from sampled tokens. Catches: the two policies exchanged.
-def test_the_estimated_kl_is_near_the_exact_one(monkeypatch):
+# With a large vocabulary, the KL divergence is estimated from sampled tokens. Catches: the two policies exchanged.
+def test_estimated_kl_is_near_the_exact_kl(monkeypatch):
     torch.manual_seed(0)
     shape = Shape(6, context=16, layers=1, width=16, heads=2, kv_heads=2, head_size=8, hidden=32)
     model, other = Transformer(shape), Transformer(shape)

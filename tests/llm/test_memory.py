@@ -1,4 +1,4 @@
-"""Settings that bound memory: how many rows a pass reads, what it keeps, and what is said where memory runs out."""
+"""Limits of memory: the rows that a pass reads, the tensors that it keeps, and the message if memory runs out."""
 import json
 import os
 import tracemalloc
@@ -29,7 +29,7 @@ def letters(prompt: str, response: str) -> float:
 
 
 def settings(method, **given):
-    """Settings with which each method does all that it can do."""
+    """Settings with which each method uses all its optional parts."""
     known = algorithms("llm")[method].load().Config.__dataclass_fields__
     given = {"reward": letters} | ({"samples": 4} if {"prompts", "samples"} <= known.keys() else {}) | given
     return TINY | {name: x for name, x in SIZES.items() if name in known} | given
@@ -37,7 +37,7 @@ def settings(method, **given):
 
 @pytest.fixture
 def rows_read(monkeypatch):
-    """The rows of each pass of a transformer, but for those of the sampler, whose cache is memory of another kind."""
+    """The number of rows of each pass of a transformer. Passes of the sampler are left out: they need the KV cache."""
     read, sampling = [], []
     hidden, call = Transformer.hidden, Sampler.__call__
 
@@ -58,11 +58,12 @@ def rows_read(monkeypatch):
     return read
 
 
-# Catches: a pass over a whole batch: the values of PPO, z of KTO, the pairs that a row ranks, those that a reward
-# model is tested and calibrated on, the KL to the initial policy, a reward model that judges.
+# Catches: a pass over a whole batch: for the values of PPO, for z of KTO, for the pairs that are ranked for a row of
+# the log, for the pairs and responses that test and calibrate a reward model, or for the KL divergence from the initial
+# policy.
 @pytest.mark.long("drift", "dqn")
 @pytest.mark.parametrize("method", [name for name, a in algorithms("llm").items()
-                                    if a.load().Config.task == LanguageConfig.task])          # not those for games
+                                    if a.load().Config.task == LanguageConfig.task])          # without those for games
 def test_no_pass_reads_more_rows_than_a_micro_batch(method, beginner, rows_read, tmp_path, monkeypatch):
     monkeypatch.setattr("llm.preferences.HELD_OUT_PAIRS", 8)
     found = {}
@@ -79,15 +80,17 @@ def test_no_pass_reads_more_rows_than_a_micro_batch(method, beginner, rows_read,
     assert same == pytest.approx(row, abs=1e-4, nan_ok=True)
 
 
-def test_a_reward_model_judges_a_micro_batch_at_a_time(beginner, rows_read, tmp_path):
+# Catches: a reward model that scores a whole batch in one pass.
+def test_reward_model_scores_one_micro_batch_at_a_time(beginner, rows_read, tmp_path):
     judge = llm.reward_model(model=beginner, log_dir=str(tmp_path), **settings("reward_model"))
     rows_read.clear()
     llm.rloo(model=beginner, micro_batch=4, log_dir=str(tmp_path), **settings("rloo", reward=judge.policy))
     assert max(rows_read) == 4
 
 
-# Catches: an entropy with a graph, which keeps two more tensors of all symbols; one whose pieces are mixed up.
-def test_the_way_back_keeps_one_tensor_of_all_symbols(monkeypatch):
+# Catches: an entropy with a gradient, which keeps two more tensors over the vocabulary; an entropy whose pieces are in
+# the wrong order.
+def test_backward_pass_keeps_one_tensor_over_the_vocabulary(monkeypatch):
     model = Transformer(Shape(vocab_size=1000))
     hidden, ids, kept = torch.randn(5, 6, 64, requires_grad=True), torch.randint(1000, (5, 6)), {}
 
@@ -109,7 +112,8 @@ CPU = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: c
 GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-# Catches: torch's traceback in place of a sentence, in any of the phases; a micro-batch that is no smaller.
+# Catches: a traceback from torch in place of one sentence, in any phase; advice to use a micro-batch that is not
+# smaller.
 @pytest.mark.parametrize(("where", "method", "error", "given", "words"), [
     ("llm.learn.score", "grpo", GPU, {}, "add --micro-batch 16 --gradient-checkpointing, or lower --max-tokens"),
     ("llm.run.sample", "grpo", CPU, {"micro_batch": 16}, "add --micro-batch 8 --gradient-checkpointing, or lower "
@@ -118,8 +122,8 @@ GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
      "add --micro-batch 16, or lower --max-tokens"),
     ("llm.run.sample", "dpo", GPU, {"gradient_checkpointing": True, "micro_batch": 2}, "settings; lower --max-tokens"),
     ("llm.learn.score", "dpo", GPU, {}, "add --micro-batch 16 --gradient-checkpointing, or lower --max-tokens")])
-def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error, given, words, beginner, tmp_path,
-                                                            monkeypatch):
+def test_out_of_memory_error_is_one_sentence_with_advice(where, method, error, given, words, beginner, tmp_path,
+                                                         monkeypatch):
     def fail(*args, **settings):
         raise error
 
@@ -127,21 +131,21 @@ def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error
     with pytest.raises(UserError, match=f"^not enough memory for these .*{words}$"):
         getattr(llm, method)(model=beginner, log_dir=str(tmp_path), **settings(method, **given))
     begun = [json.loads(x.read_text())["status"] for x in tmp_path.glob("*/*/result.json")]
-    assert begun == ([] if method == "dpo" else ["failed"])               # pairs are drawn before the run begins
+    assert begun == ([] if method == "dpo" else ["failed"])               # pairs are sampled before the run begins
 
 
 # Catches: advice that the method refuses.
 @pytest.mark.parametrize(("method", "words"), [
     ("es", "settings; lower --prompts or --max-tokens"), ("rl2", "--gradient-checkpointing, or lower --prompts"),
     ("self_play", "--gradient-checkpointing, or lower --games")])
-def test_the_advice_is_that_of_the_method(method, words):
+def test_out_of_memory_advice_names_only_flags_of_the_method(method, words):
     config = find(f"llm {method}").load().Config()
     assert str(out_of_memory(GPU, config)).endswith(words)
 
 
-# Catches: torch's traceback, or advice about environments, where memory ends before the first update.
+# Catches: a traceback from torch, or advice about environments, if memory runs out before the first update.
 @pytest.mark.parametrize("where", ["llm.policy.load.Start.reference", "spinup.core.fast.adam.FlatAdam.__init__"])
-def test_memory_that_does_not_suffice_for_the_model_is_told_too(where, beginner, tmp_path, monkeypatch):
+def test_out_of_memory_error_before_the_first_update_is_one_sentence(where, beginner, tmp_path, monkeypatch):
     def fail(*args, **settings):
         raise GPU
 
@@ -150,14 +154,14 @@ def test_memory_that_does_not_suffice_for_the_model_is_told_too(where, beginner,
         llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo", kl_coef=0.1))
 
 
-def test_processes_of_torchrun_do_not_choose_each_its_own_micro_batch(monkeypatch):
+def test_fsdp_under_torchrun_requires_a_given_micro_batch(monkeypatch):
     monkeypatch.setattr("os.environ", os.environ | {"RANK": "1", "WORLD_SIZE": "2"})
     with pytest.raises(UserError, match="the processes could choose different micro-batches; .* --micro-batch 8"):
         fit(LanguageConfig(fsdp=True), Transformer(Shape(vocab_size=16)), 4, 4)
 
 
-# Catches: any RuntimeError taken for this one.
-def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
+# Catches: any RuntimeError that is treated as an out-of-memory error.
+def test_other_runtime_errors_of_torch_are_unchanged(beginner, tmp_path, monkeypatch):
     def fail(*args, **settings):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
@@ -166,16 +170,16 @@ def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
         llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo"))
 
 
-# Catches: moments that are copied where they are; a file that is put together in memory before it is written.
-def test_a_checkpoint_is_copied_once(tmp_path):
+# Catches: a state_dict that copies the moments of Adam; a file that is assembled in memory before it is written.
+def test_checkpoint_is_copied_only_once(tmp_path):
     optimizer = FlatAdam([torch.nn.Parameter(torch.randn(500_000))], lr=0.1)
     parts = {"optimizer": optimizer.state_dict()}
     assert parts["optimizer"]["first"].data_ptr() == optimizer.first.data_ptr()
-    tracemalloc.start()                                       # sees what Python holds, and not the tensors
+    tracemalloc.start()                                       # counts memory of Python, without tensors
     written = save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "grpo", "parts": parts})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 500_000
-    optimizer.first.fill_(1.0)                                # what was written is no view of it
+    optimizer.first.fill_(1.0)                                # the written state is not a view of it
     for state in written, read_checkpoint(tmp_path / "checkpoint.pt"):
         assert not state["parts"]["optimizer"]["first"].any()

@@ -1,4 +1,4 @@
-"""The methods against small numbers worked out by hand, and what they do with a batch in the course of a training."""
+"""The methods compared with small numbers computed by hand, and their use of a batch during training."""
 import json
 import math
 import shutil
@@ -47,15 +47,16 @@ def close(found, expected):
 
 # The functions.
 
-# Catches: the mean with one's own reward; groups of every G-th row.
-def test_leave_one_out():
+# Catches: a mean that includes the response's own reward; groups of every G-th row in place of adjacent rows.
+def test_leave_one_out_subtracts_the_mean_of_the_other_rewards():
     rewards = torch.tensor([1.0, 0, 0, 2, 5, 5])
     close(reinforce.leave_one_out(rewards, 3), [1, -0.5, -0.5, -3, 1.5, 1.5])
     close(reinforce.leave_one_out(rewards, 2), [1, -1, -2, 2, 0, 0])
 
 
-# Catches: the reward on the last column, or on each; a price added, or paid once; masked steps that count.
-def test_reward_to_go():
+# Catches: the reward in the last column, or in every column; a KL penalty that is added, or that only one token has;
+# masked steps that count.
+def test_reward_to_go_is_the_reward_minus_the_kl_penalties_to_come():
     nan = math.nan
     kl = torch.tensor([[0.1, 0.2, 0.3, nan], [0.4, nan, 0.6, 0.8], [nan] * 4])
     mask = torch.tensor([[1.0, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0]])
@@ -63,16 +64,16 @@ def test_reward_to_go():
     close(found, [[1.7, 1.75, 1.85, 0], [2.1, 0, 2.3, 2.6], [0, 0, 0, 0]])
 
 
-# Each of the three tokens of the response that failed counts: their mean is 1/4, not 1/2.
-# Catches: rewards whitened before they are tokens'; a deviation of the rows.
-def test_reinforce_pp_whitens_tokens():
+# Each of the three tokens of the failed response counts, so the mean over tokens is 1/4, not 1/2. Catches: rewards that
+# are whitened before they are assigned to tokens; the standard deviation over rows.
+def test_reinforce_pp_whitens_over_tokens():
     mask = torch.tensor([[1.0, 0, 0], [1, 1, 1]])
     returns = reinforce.reward_to_go(torch.tensor([1.0, 0]), torch.zeros(2, 3), 0.0, mask)
     close(whiten(returns, mask), [[3**0.5, 0, 0], [-(3**-0.5)] * 3])
 
 
-# Catches: `correction=1`; the deviation of all groups; division where it is "mean".
-def test_group_advantage():
+# Catches: `correction=1`; the standard deviation over all groups; a division for the advantage "mean".
+def test_group_advantage_is_centred_and_divided_by_the_group_std():
     rewards = torch.tensor([1.0, 0, 0, 1, 3, 1, 1, 1, 7, 7, 7, 7])
     close(grpo.standardised(rewards[:8].view(-1, 4), eps=0).flatten(), [1, -1, -1, 1, 3**0.5, *[-(3**-0.5)] * 3])
     close(grpo.group_advantage(rewards, 4)[8:], [0, 0, 0, 0])
@@ -80,21 +81,22 @@ def test_group_advantage():
     close(grpo.group_advantage(rewards[:2], 2), [0.5 / 0.5001, -0.5 / 0.5001])
 
 
-# Catches: `>=`; rewards of other groups.
-def test_varied():
+# Catches: `>=` in place of `>`; rewards of other groups.
+def test_varied_marks_groups_with_unequal_rewards():
     groups = grpo.varied(torch.tensor([1.0, 1, 0, 1, 0.7, 0.7, 0, -1]), 2)
     assert groups.tolist() == [False, True, False, True]
 
 
-# Catches: a penalty that begins at the limit; one below -1; a sign; a division by a buffer of 0.
-def test_overlong_penalty():
+# Catches: a penalty that begins at the limit; a penalty below -1; a wrong sign; a division by a buffer of 0.
+def test_overlong_penalty_falls_linearly_to_minus_1_at_the_limit():
     lengths = torch.tensor([1, 6, 7, 8, 9, 10, 12])
     close(grpo.overlong_penalty(lengths, 10, 4), [0, 0, -0.25, -0.5, -0.75, -1, -1])
     close(grpo.overlong_penalty(lengths, 10, 0), [0.0] * 7)
 
 
-# Catches: the next column, whatever it holds; the last own step's value carried to itself; a hole's own entry.
-def test_following():
+# Catches: the next column even if it is masked; the value of the last step as its own next value; the entry of a masked
+# step.
+def test_following_is_the_value_of_the_next_step_in_the_mask():
     nan = math.nan
     x = torch.tensor([[1.0, 2, 3, 4, 5], [1, nan, nan, 4, nan], [nan, 2, nan, 4, 5], [nan] * 5, [*[nan] * 4, 9]])
     mask = torch.tensor([[1.0] * 5, [1, 0, 0, 1, 0], [0, 1, 0, 1, 1], [0] * 5, [0, 0, 0, 0, 1]])
@@ -106,23 +108,25 @@ def test_following():
     close(ppo.following(torch.tensor([[7.0]]), torch.ones(1, 1)), [[0.0]])
 
 
-# Catches: a length of 20 and an alpha of .05 at lambda 0; a bound of none; the rows of another.
-def test_length_adaptive():
+# Catches: a missing lower bound, so that lambda is 0 for a length of 20 and an alpha of .05; the lambda of another row.
+def test_length_adaptive_lambda_is_at_least_0_9():
     lengths = torch.tensor([1, 10, 20, 40, 50, 100, 1000])
     close(ppo.length_adaptive(lengths, 0.05), [[0.9], [0.9], [0.9], [0.9], [0.9], [0.9], [0.98]])
     close(ppo.length_adaptive(lengths, 1.0), [[0.9], [0.9], [0.95], [0.975], [0.98], [0.99], [0.999]])
 
 
-# Catches: a price that falls where the policy is too far; an error that counts without limit; a sum for a factor.
-def test_adapted():
+# Catches: a KL coefficient that falls if the KL divergence is above the target; an error that is not clipped; a change
+# that is added in place of multiplied.
+def test_kl_coefficient_changes_by_a_tenth_of_the_clipped_relative_error():
     coef = torch.tensor(0.5)
     for kl, factor in ((6.0, 1.0), (6.6, 1.01), (5.4, 0.99), (7.2, 1.02), (60.0, 1.02), (3.0, 0.98), (-1.0, 0.98)):
         close(ppo.adapted(coef, torch.tensor(kl), 6.0), 0.5 * factor)
     close(ppo.adapted(torch.tensor(0.0), torch.tensor(60.0), 6.0), 0.0)
 
 
-# Catches: the score on the last column, or on each; a price for what a tool wrote; a price that is added.
-def test_token_rewards():
+# Catches: the reward in the last column, or in every column; a KL penalty for tokens of a tool; a KL penalty that is
+# added.
+def test_token_rewards_are_kl_penalties_and_the_reward_at_the_last_token():
     nan = math.nan
     kl = torch.tensor([[0.1, 0.2, 0.3, nan], [0.4, nan, 0.6, nan], [nan] * 4, [nan, nan, nan, -0.8]])
     mask = torch.tensor([[1.0, 1, 1, 0], [1, 0, 1, 0], [0] * 4, [0, 0, 0, 1]])
@@ -133,7 +137,7 @@ def test_token_rewards():
 
 
 def holes(seed=0, B=6, T=9):
-    """Rewards, values and a mask with holes; what the holes hold is NaN. Every row has steps that count."""
+    """Rewards, values and a mask with gaps. They are NaN where the mask is 0. Every row has steps in the mask."""
     g = torch.Generator().manual_seed(seed)
     mask = (torch.rand(B, T, generator=g) < 0.6).double()
     mask[:, 2] = 1
@@ -147,8 +151,9 @@ def advantages(rewards, values, mask, lam):
     return gae(rewards, kept, ppo.following(values, mask), last, torch.zeros_like(last), gamma=1.0, lam=lam, mask=mask)
 
 
-# A tool's answer takes no time. Catches: V of a hole as what comes next; a lambda for each hole.
-def test_advantages_pass_over_what_a_tool_wrote():
+# The tokens of a tool are not time steps. Catches: the value of a masked step as the next value; a factor of lambda for
+# each masked step.
+def test_advantages_skip_the_tokens_of_a_tool():
     rewards, values, mask = holes()
     lam = torch.linspace(0.2, 1, 6).double()[:, None]
     adv, targets = advantages(rewards, values, mask, lam)
@@ -160,8 +165,8 @@ def test_advantages_pass_over_what_a_tool_wrote():
             assert not found[b, ~own].any()
 
 
-# Catches: a value function that begins with noise; gamma below 1.
-def test_without_values_advantages_are_what_is_still_to_come():
+# Catches: advantages or targets that differ from the returns-to-go although all values are 0; a discount below 1.
+def test_advantages_with_values_of_0_and_lambda_1_are_returns_to_go():
     rewards, _, mask = holes()
     adv, targets = advantages(rewards, torch.zeros_like(rewards), mask, 1.0)
     own = torch.where(mask > 0, rewards, 0.0)
@@ -170,20 +175,21 @@ def test_without_values_advantages_are_what_is_still_to_come():
     close(targets, expected)
 
 
-# Catches: the last among equals; `keep` above instead of at least; the best of the whole batch.
-def test_winners():
+# Catches: the last of several equal rewards; a reward above `keep` in place of at least `keep`; the best of the whole
+# batch.
+def test_winners_are_the_first_best_rows_of_groups_that_reach_keep():
     rewards = torch.tensor([0.0, 1, 1, 0.5, 0.2, 0.9, 3, 2, 3])
     assert best_of_n.winners(rewards, 3, 1.0).tolist() == [1, 6]
     assert best_of_n.winners(rewards, 3, 0.9).tolist() == [1, 5, 6]
     assert best_of_n.winners(rewards, 3, 4.0).tolist() == []
 
 
-# Catches: log n without the rest, which is above it too, but never reached.
-def test_the_best_of_n_diverges_no_further_than_its_bound():
+# Catches: log n without the term (n - 1) / n, which is also an upper bound, but never reached.
+def test_kl_of_best_of_n_is_close_to_its_upper_bound():
     testbed = bed.Testbed()
     log_p = testbed.log_probs(bed.TabularPolicy(scale=0.3)).detach()
     order = testbed.rewards.argsort()
-    below = torch.cat([torch.zeros(1).double(), log_p[order].exp().cumsum(0)])               # the chance of a worse one
+    below = torch.cat([torch.zeros(1).double(), log_p[order].exp().cumsum(0)])               # P(a worse response)
     assert best_of_n.kl_of_best(1) == 0
     for n in 2, 4, 8:
         best = (below[1:] ** n - below[:-1] ** n).clamp(min=1e-300).log()                    # of the best of n
@@ -201,9 +207,9 @@ def batch_of(model, prompts, samples, seed):
                  torch.rand(P * samples, generator=g))
 
 
-# Catches: `of` not moved by the prompts before; prompts padded in front; a field in another order.
+# Catches: `of` without the offset of earlier prompts; prompts that are padded in front; a field in another order.
 @torch.no_grad()
-def test_join():
+def test_join_keeps_all_fields_of_the_batches():
     torch.manual_seed(0)
     model = Transformer(Shape(9, 20, 1, 16, 2, 2, 8, 24))
     batches = [batch_of(model, [[1], [2, 3]], 2, 0), batch_of(model, [[4, 5, 6, 7]], 2, 1),
@@ -228,12 +234,12 @@ def test_join():
     assert join(batches[:1]) is batches[0]
 
 
-# The trainings.
+# Training runs.
 
 @dataclass
 class Watched:
-    """A training, and what was seen of it: the batches drawn, and what `Run.backward` was given in each update: batch,
-    rows, advantages, denominator."""
+    """A training run: its result, its sampled batches, and for each call of `Run.backward` the batch, the rows, the
+    advantages and the denominator."""
 
     result: Any = None
     drawn: list = field(default_factory=list)
@@ -245,10 +251,10 @@ class Watched:
 
 @pytest.fixture
 def watch(beginner, tmp_path, monkeypatch):
-    """Train with rewards from a script: `watch("grpo", lambda draw: [1, 0, 1, 0])`.
+    """Train with given rewards, as in `watch("grpo", lambda draw: [1, 0, 1, 0])`.
 
-    script: rewards of a draw, by its number. likeliest: those of the likeliest responses. interrupt: the update in
-    which Ctrl-C is pressed.
+    script: function from the number of a sampled batch to its rewards. likeliest: rewards of the greedy responses.
+    interrupt: number of the call of `Run.backward` in which Ctrl-C is pressed.
     """
     sample, backward = Run.sample, Run.backward
 
@@ -280,17 +286,17 @@ def watch(beginner, tmp_path, monkeypatch):
     return watch
 
 
-# Catches: a first batch compared with 0; a mean that already knows the batch it is compared with; `memory` as the
-# share of the new.
-def test_the_running_mean(watch):
+# Catches: a baseline of 0 for the first batch; a baseline that includes the batch itself, after the first; `memory` as
+# the weight of the new batch.
+def test_reinforce_baseline_is_the_running_mean_of_earlier_batches(watch):
     rewards = [[1, 0, 1, 0, 1, 0, 1, 0], [1, 1, 1, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0, 1]]
     seen = watch("reinforce", lambda draw: rewards[draw], memory=0.6, total_steps=3)
     for update, mean in enumerate([0.5, 0.5, 0.6 * 0.5 + 0.4 * 0.75]):
         close(seen.adv(update), torch.tensor(rewards[update]) - mean)
 
 
-# Catches: `expected` left out of `keep`: the first update after a pause is compared with itself.
-def test_the_running_mean_survives_a_pause(watch):
+# Catches: `expected` that is missing in `keep`, so that the first batch after resuming is its own baseline.
+def test_resumed_run_keeps_the_running_mean(watch):
     settings = {"total_steps": 4, "memory": 0.6, "lr": 0.01}
     rewards = [[1, 0, 1, 0, 1, 0, 1, 0], [1, 1, 1, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0, 1], [2, 1, 0, 0, 0, 0, 0, 1]]
     whole = watch("reinforce", lambda draw: rewards[draw], **settings)
@@ -305,23 +311,23 @@ def test_the_running_mean_survives_a_pause(watch):
         assert torch.equal(found, expected)
 
 
-# Catches: a drawn response for the likeliest; the greedy reward of another prompt.
-def test_remax_compares_with_the_likeliest_response(watch):
+# Catches: a sampled response in place of the greedy response; the greedy reward of another prompt.
+def test_remax_baseline_is_the_reward_of_the_greedy_response(watch):
     rewards = [1, 0, 2, 0, 1, 0, 2, 0]
     seen = watch("remax", lambda draw: rewards, likeliest=[0.25, 0.75], total_steps=2)
     for update in 0, 1:
         close(seen.adv(update), torch.tensor(rewards) - torch.tensor([0.25] * 4 + [0.75] * 4))
 
 
-# Catches: a comparison with all responses of the batch.
-def test_rloo_compares_with_the_others(watch):
+# Catches: a baseline of all responses of the batch.
+def test_rloo_baseline_is_the_mean_of_the_other_responses(watch):
     seen = watch("rloo", lambda draw: [1, 0, 0, 0, 5, 5, 5, 2], total_steps=1)
     close(seen.adv(0), [1, *[-1 / 3] * 3, 1, 1, 1, -3])
 
 
-# The price of the divergence is that of the token's own and of all that follow. Catches: another reference than
-# the policy that learning began with; a price that is paid once a response; no whitening, or that of a response.
-def test_reinforce_pp_pays_for_divergence(watch, beginner):
+# The return of a token has its own KL penalty and those of all later tokens. Catches: a reference policy other than the
+# initial policy; one KL penalty per response; missing whitening, or whitening per response.
+def test_reinforce_pp_subtracts_kl_penalties_and_whitens(watch, beginner):
     rewards, coef = [1, 0, 2, 0, 1, 0, 2, 0], 0.5
     seen = watch("reinforce_pp", lambda draw: rewards, kl_coef=coef, total_steps=3, lr=0.05, warmup=0)
     batch, rows, adv, denominator = seen.updates[2]
@@ -338,9 +344,10 @@ def test_reinforce_pp_pays_for_divergence(watch, beginner):
     torch.testing.assert_close(adv, expected, atol=1e-4, rtol=1e-4)
 
 
-# Catches: either scale in the other; tokens counted where rows are; only the rows that are used counted.
+# Catches: the scale of the other method; a denominator of tokens in place of rows; a denominator of only the rows that
+# are used.
 @pytest.mark.parametrize(("method", "scale", "rows"), [("grpo", 0.5001, 8), ("dr_grpo", 1.0, 8)])
-def test_grpo_and_dr_grpo(method, scale, rows, watch):
+def test_grpo_divides_by_the_standard_deviation_and_dr_grpo_does_not(method, scale, rows, watch):
     seen = watch(method, lambda draw: [1, 0, 1, 0, 1, 1, 1, 1], total_steps=1)
     (batch, used, adv, denominator), = seen.updates
     assert sorted(used.tolist()) == [0, 1, 2, 3] and denominator == rows and len(seen.drawn) == 1
@@ -350,18 +357,18 @@ def test_grpo_and_dr_grpo(method, scale, rows, watch):
 GOOD, BAD, MIXED = [1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 1]
 
 
-# Bug of many a library: a task that is solved, or cannot be, is drawn again for ever.
-# Catches: no limit on the draws; an update of nothing, which divides by 0.
+# A bug of many libraries: they sample forever if a task is always or never solved. Catches: a missing limit of the
+# rollouts; an update without rows, which divides by 0.
 @pytest.mark.parametrize("rewards", [GOOD, BAD])
-def test_dapo_gives_up_where_all_groups_have_zero_variance(rewards, watch):
+def test_dapo_skips_the_update_if_all_groups_have_zero_variance(rewards, watch):
     seen = watch("dapo", lambda draw: rewards * 2, total_steps=3, max_rollouts=4, overlong=0)
     assert seen.result.status == "finished" and len(seen.drawn) == 12 and not seen.updates
     assert seen.result.progress["reward"] == [rewards[0]] * 3
 
 
-# Catches: groups with zero variance among the rows; rollouts that continue when there are enough; a logged reward
-# of the rows that were used; a denominator with the tokens of those left out.
-def test_dapo_draws_until_enough_groups_vary(watch):
+# Catches: groups with zero variance among the rows; rollouts that continue after there are enough groups; a logged
+# reward of only the rows that are used; a denominator that includes the tokens of skipped groups.
+def test_dapo_samples_until_enough_groups_vary(watch):
     draws = [GOOD + MIXED, MIXED + GOOD, GOOD + MIXED, MIXED + MIXED, MIXED + MIXED]
     seen = watch("dapo", lambda draw: draws[draw], total_steps=3, max_rollouts=3, overlong=0)
     assert [len(update[0].rewards) for update in seen.updates] == [16, 16, 8]
@@ -373,15 +380,15 @@ def test_dapo_draws_until_enough_groups_vary(watch):
     assert seen.result.progress["zero_variance"] == [0.5, 0.25, 0.0]
 
 
-# Catches: more rows than were asked for, which would make the steps of easy tasks smaller.
-def test_dapo_uses_as_many_groups_as_were_asked_for(watch):
+# Catches: more rows than requested, which would make the steps of easy tasks smaller.
+def test_dapo_uses_at_most_the_requested_number_of_groups(watch):
     draws = [BAD + MIXED, MIXED + MIXED]
     seen = watch("dapo", lambda draw: draws[draw], total_steps=1, overlong=0)
     assert sorted(seen.updates[0][1].tolist()) == list(range(4, 12))
 
 
-# Catches: as many pieces as were asked for in the denominator, with which fewer of them step farther.
-def test_dapo_cuts_into_no_more_pieces_than_there_are_responses(watch):
+# Catches: the requested number of minibatches in the denominator. If there are fewer, their steps would be larger.
+def test_dapo_makes_no_more_minibatches_than_there_are_responses(watch):
     seen = watch("dapo", lambda draw: BAD + MIXED, total_steps=1, overlong=0, max_rollouts=2, minibatches=8)
     assert len(seen.updates) == 8 and all(len(update[1]) == 1 for update in seen.updates)
     seen = watch("dapo", lambda draw: [BAD + BAD, BAD + MIXED][draw], total_steps=1, overlong=0, max_rollouts=2,
@@ -391,30 +398,31 @@ def test_dapo_cuts_into_no_more_pieces_than_there_are_responses(watch):
     assert all(update[3] == batch.responses.mask[rows].sum() / 4 for update in seen.updates)
 
 
-# Catches: a penalty within the task's own limit, which a right answer needs; none; one in the logged reward.
-def test_dapo_punishes_what_is_longer_than_the_task_allows(watch):
+# Catches: a penalty within the task's own limit, which a correct answer needs; a missing penalty; a penalty in the
+# logged reward.
+def test_dapo_penalises_responses_beyond_the_limit_of_the_task(watch):
     seen = watch("dapo", lambda draw: GOOD + GOOD, total_steps=1, overlong=4, max_rollouts=1)
     (batch, _, adv, _), = seen.updates
     lengths = batch.responses.lengths
-    assert lengths.max() == LIMIT + 4 and lengths.min() < LIMIT           # the limit is behind the buffer
+    assert lengths.max() == LIMIT + 4 and lengths.min() < LIMIT           # the buffer comes after the task's limit
     rewards = torch.tensor([1 - max(0, n - LIMIT) / 4 for n in lengths.tolist()])
     close(adv[:, 0], grpo.group_advantage(rewards, 4))
     assert seen.result.progress["reward"] == [1.0]
 
 
-# Catches: rewards of whatever type the verifier has, which have no mean.
+# Catches: rewards of the verifier's own type, such as bool, which have no mean.
 @pytest.mark.parametrize("answer", [True, 1])
-def test_a_verifier_may_say_true_or_false(answer, watch):
+def test_verifier_can_return_bools_or_integers(answer, watch):
     task = Reverse(2, 10)
     task.reward = lambda problem, response: answer if len(response) > 2 else 0 * answer
     seen = watch("rloo", task=task, total_steps=1)
     assert seen.drawn[0].rewards.dtype == torch.float32 and set(seen.drawn[0].rewards.tolist()) <= {0.0, 1.0}
 
 
-# Catches: other rows than the best; the tokens of all as denominator; the losers of a prompt without a winner in
-# the control; fewer or more of them than winners.
+# Catches: rows other than the best; a denominator with the tokens of all responses; in the control experiment, a
+# response to a prompt without a winner, or a number of responses other than the number of winners.
 @pytest.mark.parametrize("select", ["best", "random"])
-def test_best_of_n_imitates_its_choice(select, watch):
+def test_best_of_n_imitates_the_best_or_random_responses(select, watch):
     rewards = [0, 2, 0, 1, 0.5, 0.9, 0, 0, 0, 0, 0, 1]
     seen = watch("best_of_n", lambda draw: rewards, total_steps=4, prompts=3, select=select)
     chosen = [sorted(rows.tolist()) for _, rows, *_ in seen.updates]
@@ -425,7 +433,7 @@ def test_best_of_n_imitates_its_choice(select, watch):
     assert all(denominator == batch.responses.mask[rows].sum() for batch, rows, _, denominator in seen.updates)
 
 
-# PPO: the trainings.
+# PPO: training runs.
 
 class Stop(Exception):
     """Ends a training at a call of `Run.backward`."""
@@ -433,7 +441,7 @@ class Stop(Exception):
 
 @dataclass
 class Step:
-    """A call of `Run.backward`: what it was given, and the weights of policy and value function before it."""
+    """A call of `Run.backward`: its arguments, and the weights of policy and value function before it."""
 
     run: Run
     batch: Batch
@@ -455,9 +463,10 @@ def worth(prompt, response):
 
 @pytest.fixture
 def train_ppo(beginner, tmp_path, monkeypatch):
-    """Train with PPO: `train_ppo("vapo", total_steps=3)`; its steps, its parts, and what it began with.
+    """Train with PPO, as in `train_ppo("vapo", total_steps=3)`. Return its steps, its parts, and its initial weights.
 
-    stop, interrupt: the step at which it is left at once, or after which Ctrl-C is pressed.
+    stop: number of the step before which training ends at once. interrupt: number of the step in which Ctrl-C is
+    pressed.
     """
     keep, backward = Run.keep, Run.backward
 
@@ -488,7 +497,7 @@ def train_ppo(beginner, tmp_path, monkeypatch):
 
 
 def with_tools():
-    """Where the policy writes an a, c, d or e, a tool goes on with bb; some responses earn 1 or more."""
+    """A task whose tool appends bb after the policy writes a, c, d or e. Some responses have a reward of 1 or more."""
     task = Reverse(2, 10)
     task.tool, task.max_tokens = (lambda text: "bb" if text[-1:] in tuple("acde") else None), 8
     task.reward = lambda problem, response: len(response) / 10 + 0.6 * (response[:1] < "f")
@@ -496,7 +505,7 @@ def with_tools():
 
 
 def tokens_of(step, critic):
-    """(response, token, log pi, log pi_ref, V) of each token of the policy's own, by the plainest way."""
+    """(response, token, log pi, log pi_ref, V) of each token that the policy wrote, one response at a time."""
     r, prompts = step.batch.responses, step.batch.prompts
     for b in range(len(r.ids)):
         n, prompt = int(r.lengths[b]), prompts.ids[r.of[b], :prompts.lengths[r.of[b]]]
@@ -511,12 +520,12 @@ def tokens_of(step, critic):
 
 @torch.no_grad()
 def estimates(step, critic, lams):
-    """{(response, token): (advantage, target)} as the papers write them, from the last token to the first."""
+    """{(response, token): (advantage, target)} by the equations of the papers, from the last token to the first."""
     config, found, following = step.run.config, {}, {}
     lengths = step.batch.responses.mask.sum(1)
     for b, t, logp, before, V in reversed(list(tokens_of(step, critic))):
         earned = -config.kl_coef * (logp - before)
-        if b not in following:                                            # the last one
+        if b not in following:                                            # the last token
             earned = earned + step.batch.rewards[b] - config.end_penalty * (not step.batch.responses.finished[b])
         next_V, traces = following.get(b, (0.0, (0.0, 0.0)))
         delta = earned + next_V - V
@@ -532,12 +541,13 @@ OWN = {"ppo": {"lam": 0.9, "lam_value": 0.7, "clip_value": 0.02},
 LAMS = {"ppo": lambda n: (0.9, 0.7), "vapo": lambda n: (max(0.9, 1 - 1 / (4 * n)), 1.0)}
 
 
-# Bugs: a score on padding, V of the state behind a token, a price with a gradient or of another temperature, old log-
-# probabilities or values that are computed anew after a step, pieces whitened each by itself, micro-batches that count
-# for themselves. Catches: each of these; one lambda in the place of the other; `clip_high` for `clip_low`; what
-# failed imitated too, or a weight for imitation that depends on how much of it there is; an error that is not halved.
+# Catches: a reward on padding; V of the state after a token; a KL penalty with a gradient or at another temperature;
+# old log-probabilities or values that are computed again after a step; minibatches that are whitened separately;
+# micro-batches with separate denominators; the two lambdas exchanged; `clip_high` in place of `clip_low`; imitation of
+# failed responses; a weight of imitation that depends on the number of imitated tokens; a value error that is not
+# halved.
 @pytest.mark.parametrize("method", LAMS)
-def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
+def test_ppo_update_follows_its_equations(method, train_ppo):
     seen = train_ppo(method, total_steps=4, minibatches=2, stop=5, temperature=0.7, task=with_tools(), reward="",
                      end_penalty=0.6, kl_coef=0.3, **OWN[method])
     step, critic, g = seen.steps[-1], seen.parts["critic"], torch.Generator().manual_seed(0)
@@ -552,7 +562,7 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
         assert float(before[b, t]) == pytest.approx(old[b, t], abs=1e-5)
     assert torch.equal(adv != 0, r.mask > 0) and before[r.mask > 0].std() > 0.01 and step.whole["policy_learns"]
 
-    with torch.no_grad():                                                 # some steps further, so that there are ratios
+    with torch.no_grad():                                                 # other weights, so that ratios differ from 1
         for p in (*step.run.model.parameters(), *critic.parameters()):
             p.add_(0.03 * torch.randn(p.shape, generator=g))
     everything, rows = [*step.run.model.parameters(), *critic.parameters()], set(step.rows.tolist())
@@ -587,19 +597,19 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
     longer["ids"] = torch.where(beyond, torch.randint(12, beyond.shape, generator=g), longer["ids"])
     longer["logp"] = torch.where(beyond, math.nan, longer["logp"])
     wide = replace(batch, responses=replace(r, **longer))
-    junk = (math.nan, 5.0, -5.0)                                          # in adv, targets and the values before
+    junk = (math.nan, 5.0, -5.0)                                          # in adv, targets and old values
     wider = [torch.where(beyond, x, pad(y, (0, 3))) for x, y in zip(junk, step.per_row, strict=False)] + [right]
     for result in found(), found(4), found(batch=wide, per_row=wider), found(rows=step.rows.flip(0)):
         torch.testing.assert_close(result[0], slopes, atol=1e-5, rtol=0)
         close(result[1], loss.item())
     step.whole["policy_learns"] = False
     alone, own = found()[0], sum(p.numel() for p in step.run.model.parameters())
-    assert not alone[:own].any() and slopes[own:].norm() > 0.01           # the value function learns, the policy waits
+    assert not alone[:own].any() and slopes[own:].norm() > 0.01           # only the value function learns
     torch.testing.assert_close(alone[own:], slopes[own:], atol=1e-5, rtol=0)
 
 
-# Catches: a head that is drawn; a body that has learned nothing; first advantages of noise.
-def test_a_value_function_begins_as_the_policy_and_says_0(train_ppo, beginner):
+# Catches: a head with random weights; a body that is not trained; first advantages that are noise.
+def test_value_function_starts_as_the_policy_with_values_of_0(train_ppo, beginner):
     seen = train_ppo(total_steps=2)
     policy, body = seen.began
     assert torch.equal(policy, body) and torch.equal(policy, weights(load_model(beginner).model))
@@ -618,14 +628,14 @@ def judge(beginner, tmp_path_factory):
     return str(result.directory)
 
 
-# Catches: a body of the policy's, where a reward model knows already what has to be told; the judge's own body,
-# which would then learn to judge otherwise; its head; rewards of the task's own verifier.
-def test_a_value_function_begins_as_the_reward_model(train_ppo, judge):
+# Catches: the body of the policy, although the reward model has already learned the reward; the reward model's own
+# body, so that training would change the rewards; its head; rewards of the task's own verifier.
+def test_value_function_starts_as_a_copy_of_the_reward_model(train_ppo, judge):
     truth = llm.load(judge)
     seen = train_ppo(total_steps=2, reward=truth)
     policy, body = seen.began
     assert torch.equal(body, weights(truth.model.body)) and not torch.equal(body, policy)
-    assert not seen.steps[0].per_row[2].any()                             # but it says 0, as ever
+    assert not seen.steps[0].per_row[2].any()                             # but its values are 0 at first
     assert torch.equal(weights(llm.load(judge).model), weights(truth.model))
     batch = seen.steps[1].batch
     said = truth.judge([p.prompt for p in batch.problems], batch.texts)
@@ -634,8 +644,9 @@ def test_a_value_function_begins_as_the_reward_model(train_ppo, judge):
     assert torch.equal(train_ppo(total_steps=1, reward=judge).began[1], body)                # the same from its folder
 
 
-# Catches: a policy with a gradient and a step size from the first; one that never moves; values that wait too.
-def test_vapo_lets_the_value_function_learn_first(train_ppo):
+# Catches: a policy with a gradient and a learning rate from the first update on; a policy that never learns; a value
+# function that does not learn at first either.
+def test_vapo_trains_only_the_value_function_at_first(train_ppo):
     seen = train_ppo("vapo", total_steps=4, value_warmup=2, minibatches=2)
     start = seen.began[0]
     assert [torch.equal(step.policy, start) for step in seen.steps] == [True] * 5 + [False] * 3
@@ -645,16 +656,16 @@ def test_vapo_lets_the_value_function_learn_first(train_ppo):
     assert seen.result.progress["learning_rate"][:2] == [0, 0] < seen.result.progress["learning_rate"][2:]
 
 
-# Catches: rows that are left out, or come twice; the same order in all epochs; a batch's last piece left out.
-def test_ppo_uses_every_row_once_an_epoch(train_ppo):
+# Catches: rows that are left out or repeated; the same order in all epochs; a missing last minibatch.
+def test_ppo_uses_every_row_once_per_epoch(train_ppo):
     seen = train_ppo(total_steps=1, epochs=2, minibatches=5, samples=2, prompts=6)
     order = [row for step in seen.steps for row in step.rows.tolist()]
     assert [len(step.rows) for step in seen.steps] == [3, 3, 2, 2, 2] * 2
     assert sorted(order[:12]) == sorted(order[12:]) == list(range(12)) and order[:12] != order[12:]
 
 
-# Catches: a penalty for those that ended; one in the reward that is shown.
-def test_only_what_is_cut_off_pays_for_it(train_ppo, monkeypatch):
+# Catches: a penalty for finished responses; a penalty in the logged reward.
+def test_end_penalty_applies_only_to_responses_that_are_cut_off(train_ppo, monkeypatch):
     scores, token_rewards = [], ppo.token_rewards
 
     def spy(rewards, kl, coef, mask):
@@ -670,9 +681,11 @@ def test_only_what_is_cut_off_pays_for_it(train_ppo, monkeypatch):
     assert seen.result.progress["reward"] == [pytest.approx(float(batch.rewards.mean()))]
 
 
-# At the start there is no divergence, and the price falls; then it rises, as long as there is too much.
-# Catches: a price that is not used, or not kept, or of a divergence per token; the price of the next update.
-def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
+# At first the KL divergence is 0, and the KL coefficient falls. Later it rises, while the KL divergence is above its
+# target.
+# Catches: an adapted KL coefficient that is not used, or that is missing in the checkpoint; a KL divergence per token;
+# the KL coefficient of the next update.
+def test_kl_coefficient_follows_the_kl_divergence(train_ppo, monkeypatch):
     settings, priced, told = {"total_steps": 5, "kl_coef": 0.1, "kl_target": 0.05, "lr": 0.03, "prompts": 32}, [], []
     token_rewards, adapted = ppo.token_rewards, ppo.adapted
 
@@ -688,7 +701,7 @@ def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
     monkeypatch.setattr(ppo, "adapted", listen)
     whole = train_ppo(**settings)
     coefs, kls = zip(*priced, strict=True)
-    assert told == pytest.approx(list(kls))                               # nats of whole responses
+    assert told == pytest.approx(list(kls))                               # nats per response
     assert coefs[0] == pytest.approx(0.1) and abs(kls[0]) < 1e-5 and kls[-1] > 0.06
     expected = [0.1]
     for kl in kls:
@@ -707,8 +720,8 @@ def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
     assert second.result.progress["explained_variance"] == whole.result.progress["explained_variance"]
 
 
-# Catches: `.to` on the judge's own body.
-def test_a_value_function_leaves_the_judge_as_it_is(judge, beginner):
+# Catches: `.to` on the reward model's own body.
+def test_value_function_does_not_change_the_reward_model(judge, beginner):
     from llm.policy.load import value_body
     from llm.tasks.make import make_task
     truth, start = llm.load(judge), load_model(beginner)
@@ -718,8 +731,8 @@ def test_a_value_function_leaves_the_judge_as_it_is(judge, beginner):
     assert truth.model.body.dtype == torch.float32 and truth("ab>", "ba") == before
 
 
-# Catches: a price of 0 that is adapted for ever.
-def test_a_target_needs_a_price_to_begin_with():
+# Catches: a KL coefficient of 0, which stays 0 in every update.
+def test_kl_target_requires_a_kl_coefficient_above_0():
     from spinup.errors import UserError
     with pytest.raises(UserError):
         ppo.Config(kl_target=6.0)
@@ -727,14 +740,14 @@ def test_a_target_needs_a_price_to_begin_with():
 
 # Distillation.
 
-# Catches: a ratio the other way round, whose policy flees from its teacher; a sum over later tokens.
+# Catches: an inverted log ratio, which moves the policy away from its teacher; a sum over later tokens.
 @pytest.mark.parametrize("length", [1, 3])
 def test_distillation_follows_the_gradient_of_the_reverse_kl(length):
     testbed = bed.Testbed(length=length)
     policy, teacher = (bed.TabularPolicy(length=length, seed=seed) for seed in (1, 2))
     ids, log_p = testbed.sequences, testbed.log_probs(policy)
     logp, logp_teacher = testbed.logp(policy, ids), testbed.logp(teacher, ids).detach()
-    loss = policy_gradient(logp, k1(logp_teacher, logp.detach()))[0].sum(1)                   # as in `train`, below
+    loss = policy_gradient(logp, k1(logp_teacher, logp.detach()))[0].sum(1)                   # as in `reinforce.train`
     found = torch.autograd.grad(bed.expectation(log_p, loss), policy.logits, retain_graph=True)[0]
     each = kl_categorical(policy(ids[:, :-1]), teacher(ids[:, :-1]).detach()).sum(1)          # in the states of `ids`
     exact = torch.autograd.grad(bed.expectation(log_p, each), policy.logits, retain_graph=True)[0]
@@ -744,10 +757,9 @@ def test_distillation_follows_the_gradient_of_the_reverse_kl(length):
         torch.testing.assert_close(found, torch.autograd.grad(whole, policy.logits)[0])
 
 
-# Catches: an advantage of the rewards; the teacher's log-probabilities at another temperature; a teacher that
-# learns.
+# Catches: an advantage from the rewards; the teacher's log-probabilities at another temperature; a teacher that learns.
 @pytest.mark.long
-def test_a_policy_comes_near_its_teacher(watch, beginner, make_model):
+def test_distillation_reduces_the_kl_divergence_from_the_teacher(watch, beginner, make_model):
     teacher = make_model(total_steps=60, lr=0.02, warmup=0, batch=48)
     seen = watch("reinforce", lambda draw: [1.0] * 128, teacher=teacher, prompts=32, total_steps=40, lr=0.02, warmup=0,
                  temperature=0.8)
@@ -761,8 +773,8 @@ def test_a_policy_comes_near_its_teacher(watch, beginner, make_model):
     assert 0 < sum(found[-5:]) < 0.75 * sum(found[:5])
 
 
-# Catches: a run that goes on with another teacher, and says nothing.
-def test_a_run_needs_the_teacher_that_it_began_with(beginner, make_model, tmp_path):
+# Catches: a run that resumes with another teacher without an error.
+def test_resume_refuses_a_changed_teacher(beginner, make_model, tmp_path):
     other = make_model(total_steps=3, lr=0.02, seed=7)
     teacher = shutil.copytree(beginner, tmp_path / "teacher_s1")
     given = TINY | {"model": beginner, "teacher": str(teacher), "log_dir": str(tmp_path / "runs"), "exp_name": "x"}
@@ -774,9 +786,9 @@ def test_a_run_needs_the_teacher_that_it_began_with(beginner, make_model, tmp_pa
     assert llm.reinforce(**given | {"total_steps": 4}, resume=run).status == "finished"
 
 
-# Catches: a run that goes on with other prompts, or with another reward.
+# Catches: a run that resumes with other prompts or with another reward.
 @pytest.mark.parametrize("changed", ["prompts.jsonl", "judge.py"])
-def test_a_run_needs_the_files_that_it_began_with(changed, beginner, tmp_path, monkeypatch):
+def test_resume_refuses_changed_files_of_the_task_or_its_reward(changed, beginner, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{a}{b}>", "answer": "a"}) + "\n"
                                              for a in "abcde" for b in "abcdefg"))
@@ -791,9 +803,9 @@ def test_a_run_needs_the_files_that_it_began_with(changed, beginner, tmp_path, m
     assert llm.grpo(**given | {"total_steps": 4}, resume=run).status == "finished"
 
 
-# Catches: prompts without demonstrations noticed in the middle of a run; prompts with demonstrations and a
-# reward that are refused for want of answers.
-def test_demonstrations_to_imitate_are_looked_for_before_there_is_a_folder(beginner, tmp_path, monkeypatch):
+# Catches: missing demonstrations that are found only in the middle of a run; prompts with demonstrations and a reward
+# that are refused because they have no answers.
+def test_missing_demonstrations_are_refused_before_a_folder_is_created(beginner, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": f"{a}{b}>", "demonstration": "ab"} for a in "abcde" for b in "abcdefg"]
     Path("shown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -805,7 +817,7 @@ def test_demonstrations_to_imitate_are_looked_for_before_there_is_a_folder(begin
     assert llm.ppo(**given | {"task": "shown.jsonl"}).progress["ptx_loss"][-1] > 0
 
 
-def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_model, tmp_path):
+def test_teacher_requires_the_same_tokens_and_replaces_the_rewards(beginner, make_model, tmp_path):
     other = make_model(task="reverse:length=2,symbols=12", total_steps=2)
     for settings, words in (({"teacher": other}, "tokens of --teacher .* differ from those of the policy; choose a"),
                             ({"teacher": beginner, "kl_coef": 0.1}, "--teacher replaces the rewards and the KL pen"),
@@ -815,7 +827,7 @@ def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_m
     assert not (tmp_path / "runs").exists()
 
 
-# Catches: demonstrations without their coefficient, or whose gradient is lost.
+# Catches: demonstrations whose coefficient is missing, or whose gradient is lost.
 def test_demonstrations_add_their_gradient_times_the_coefficient(beginner, tmp_path, monkeypatch):
     found, step = [], FlatAdam.step
     monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: found.append(self.flat.grad.clone()) or step(self, lr))
@@ -827,14 +839,14 @@ def test_demonstrations_add_their_gradient_times_the_coefficient(beginner, tmp_p
     torch.testing.assert_close(whole - plain, 2 * (half - plain), atol=1e-5, rtol=1e-3)
 
 
-# Catches: a KL coefficient that adapts while only the values learn.
-def test_the_price_waits_for_the_policy(train_ppo):
+# Catches: a KL coefficient that adapts while only the value function learns.
+def test_kl_coefficient_is_constant_while_only_the_value_function_learns(train_ppo):
     seen = train_ppo(total_steps=3, value_warmup=2, kl_coef=0.1, kl_target=0.05)
     assert seen.result.progress["kl_coef"] == pytest.approx([0.1, 0.1, 0.098])
 
 
-# Catches: the ratio upside down; its mean not subtracted.
-def test_the_advantage_of_distillation_is_the_log_ratio_to_the_teacher(watch, make_model):
+# Catches: an inverted log ratio; a mean that is not subtracted.
+def test_distillation_advantage_is_the_centred_log_ratio_to_the_teacher(watch, make_model):
     teacher = make_model(total_steps=3, lr=0.02, seed=7)
     seen = watch("reinforce", teacher=teacher, total_steps=1, temperature=0.8)
     batch, _, adv, _ = seen.updates[0]

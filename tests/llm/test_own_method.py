@@ -1,4 +1,4 @@
-"""The method for language models on the page about own algorithms."""
+"""The example method for language models on the page about your own algorithms."""
 import json
 import re
 import sys
@@ -8,8 +8,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "using" / "your_algorithm.md"
 RUN = "runs/x/x_s1"
 
 
-# Catches: a page whose method is no longer one: another context, another Config.
-def test_the_method_on_the_page_trains_and_is_resumed(beginner, cli, tmp_path, monkeypatch):
+# Catches: code on the page that does not work any more, for example with a changed `Run` or a changed Config.
+def test_method_on_the_page_trains_and_resumes(beginner, cli, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [block for block in blocks if "LearningConfig" in block]
     (tmp_path / "my_method.py").write_text(code)

@@ -1,4 +1,4 @@
-"""Several processes for one run: gradients, diagnostics and batches are those of one process."""
+"""Several processes for one run: gradients and diagnostics equal those of one process; batches keep their order."""
 import copy
 import functools
 import threading
@@ -38,7 +38,7 @@ def failing(prompt, response):
 
 @pytest.fixture
 def together(monkeypatch):
-    """Call a function with each rank's number, as ranks of one run that are threads; return what each returns."""
+    """Call a function with the number of each rank and return the list of its results. The ranks are threads."""
     place, size = threading.local(), 2
     slots, barrier = [None] * size, threading.Barrier(size)
 
@@ -72,18 +72,18 @@ def together(monkeypatch):
 
 
 def drawn(folder, prompts=5, samples=4):
-    """A model, and its responses to problems."""
+    """A model, and a batch of its responses."""
     task, start = make_task(SMALL["task"], None), load_model(folder)
     problems = problems_of(task, prompts, np.random.default_rng(0))
     return start.model, sample(Sampler(start.model, start.tokenizer.ends), task, start.tokenizer, problems,
                                samples=samples, max_tokens=5, generator=torch.Generator().manual_seed(0))
 
 
-# Catches: rows that no rank has, or two have; a denominator or a diagnostic of one rank's rows; pairs that are
-# split; ranks whose log-probabilities are in another order.
+# Catches: a row that no rank or two ranks process; a denominator or a diagnostic of the rows of one rank; a pair that
+# is split between two ranks; log-probabilities of the ranks in the wrong order.
 @pytest.mark.parametrize("rows", [20, 19, 6, 1])
 @pytest.mark.parametrize("by_rows", [False, True])
-def test_gradients_and_diagnostics_of_ranks_are_those_of_one_process(rows, by_rows, beginner, together):
+def test_ranks_give_the_gradients_and_diagnostics_of_one_process(rows, by_rows, beginner, together):
     torch.set_num_threads(1)
     model, batch = drawn(beginner)
     cfg, chosen = Config(micro_batch=4), torch.randperm(20)[:rows]
@@ -109,9 +109,9 @@ def test_gradients_and_diagnostics_of_ranks_are_those_of_one_process(rows, by_ro
         torch.testing.assert_close(select(logp, r.mask), select(whole[2], r.mask), atol=1e-5, rtol=0)
 
 
-# Catches: responses in another order; a rank without problems; equal random numbers for both ranks.
+# Catches: responses in another order; a failure of a rank without problems; equal random numbers on both ranks.
 @pytest.mark.parametrize("prompts", [1, 2, 5])
-def test_a_batch_of_ranks_has_the_order_of_its_problems(prompts, beginner, together):
+def test_batch_of_several_ranks_keeps_the_order_of_its_problems(prompts, beginner, together):
     task, start = make_task(SMALL["task"], None), load_model(beginner)
     one = problems_of(task, 1, np.random.default_rng(0))
     problems = one * prompts                                              # the same prompt: only random numbers differ
@@ -130,8 +130,8 @@ def test_a_batch_of_ranks_has_the_order_of_its_problems(prompts, beginner, toget
         assert first.texts[:3] != first.texts[3:]
 
 
-# Catches: a reward whose random numbers change the order of the minibatches on one rank alone.
-def test_a_reward_may_draw_random_numbers(beginner, monkeypatch):
+# Catches: random numbers of a reward that change the order of the minibatches on one rank only.
+def test_random_reward_leaves_the_global_generator_unchanged(beginner, monkeypatch):
     monkeypatch.setattr(ranks, "size", lambda: 2)
     monkeypatch.setattr(ranks, "mine", range)
     monkeypatch.setattr(ranks, "gather", lambda thing: [thing])
@@ -146,8 +146,8 @@ def test_a_reward_may_draw_random_numbers(beginner, monkeypatch):
     assert torch.equal(torch.get_rng_state(), before) and len(set(drawn[already:])) == 12
 
 
-# Catches: the gradient of a predictor, which each rank computes from all responses, summed over the ranks.
-def test_only_gradients_of_a_share_are_summed(monkeypatch):
+# Catches: a sum over the ranks of the gradient of a predictor, which each rank computes from all responses.
+def test_only_gradients_of_a_share_of_rows_are_summed(monkeypatch):
     model, added = torch.nn.Linear(2, 1), []
     optimizer = FlatAdam(model.parameters(), lr=0.1)
     monkeypatch.setattr(ranks, "add", added.append)
@@ -157,10 +157,11 @@ def test_only_gradients_of_a_share_are_summed(monkeypatch):
     assert len(added) == 1 and added[0] is optimizer.flat.grad
 
 
-# Pairs and demonstrations do not depend on who samples. Catches: gradients that are not summed, or summed twice.
+# Pairs and demonstrations do not depend on the number of processes. Catches: gradients that are not summed, or summed
+# twice.
 @pytest.mark.long("dpo")
 @pytest.mark.parametrize("method", ["dpo", "sft"])
-def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
+def test_two_processes_reach_the_weights_of_one_process(method, beginner, fork_workers, tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
     given = {**SMALL, "reward": f"{tmp_path}/score.py:early", "model": beginner, "total_steps": 3, "warmup": 0}
     given |= {"pairs": 16, "batch": 5} if method == "dpo" else {}
@@ -171,11 +172,12 @@ def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
     assert not torch.equal(one, torch.cat([p.flatten() for p in load_model(beginner).model.parameters()]))
 
 
-# Catches: ranks that take different steps; another state of a rank after a resume; a rank that also writes; a
-# checkpoint with the moments of one rank, or with its share of the weights.
+# Catches: ranks with different optimiser steps; a rank with another state after a resume; a second rank that writes
+# files; a checkpoint with the moments of one rank only, or with its share of the weights only.
 @pytest.mark.long
 @pytest.mark.parametrize("divided", [[], ["--shard"], ["--fsdp"]])
-def test_a_killed_pair_goes_on(divided, beginner, forking, start, killed, curve, tmp_path):
+def test_killed_run_with_two_processes_resumes_with_the_same_curve(divided, beginner, forking, start, killed, curve,
+                                                                   tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
     words = ["llm", "ppo", "--task", SMALL["task"], "--reward", "score.py:early", "--model", beginner, "--preset",
              "none", "--exp-name", "x", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--prompts", 3,
@@ -188,14 +190,14 @@ def test_a_killed_pair_goes_on(divided, beginner, forking, start, killed, curve,
     assert len({row[expected[0].index("reward")] for row in expected[1:]}) > 1
 
 
-def test_moments_cannot_be_divided_among_one_process(beginner, tmp_path):
+def test_shard_with_one_process_is_refused(beginner, tmp_path):
     with pytest.raises(UserError, match="--shard divides Adam's moments among processes, .* add --workers 2"):
         llm.grpo(**SMALL, model=beginner, shard=True, log_dir=str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
-def test_what_fails_in_another_process_is_said(beginner, fork_workers, tmp_path):
+def test_errors_with_worker_processes_are_reported(beginner, fork_workers, tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
     with pytest.raises(UserError, match="the reward function failed .* KeyError: 'lost' .*, in worker process 1"):
         llm.grpo(**SMALL, model=beginner, workers=2, prompts=4, total_steps=2, log_dir=str(tmp_path),
@@ -204,9 +206,9 @@ def test_what_fails_in_another_process_is_said(beginner, fork_workers, tmp_path)
         llm.grpo(**SMALL, model=beginner, workers=2, reward=lambda prompt, response: 1.0, log_dir=str(tmp_path))
 
 
-# Catches: data that each process samples before they meet, and that a reward with a time limit makes different in
-# each.
-def test_processes_that_sampled_other_data_are_refused(monkeypatch):
+# Each process samples its data before the processes exchange anything. Catches: a run with data that differ between the
+# processes, for example because of a reward with a time limit.
+def test_processes_with_different_data_are_refused(monkeypatch):
     run = SimpleNamespace(config=SimpleNamespace(shard=False, fsdp=False))
     parts = {"data": SimpleNamespace(checksum=lambda: 5), "other": 1}
     monkeypatch.setattr(ranks, "gather", lambda x: [x, x])

@@ -1,4 +1,4 @@
-"""`spinup llm rlhf`: three ordinary runs, one after another, that go on wherever they were stopped."""
+"""`spinup llm rlhf`: three ordinary runs in sequence, which can be resumed after any interruption."""
 import shlex
 import shutil
 import signal
@@ -27,7 +27,7 @@ RUNS = {stage: Path(f"runs/x_{stage}/x_{stage}_s1") for stage in STAGES}
 
 
 def typed(own: dict[str, dict[str, object]], **changed: object) -> list[object]:
-    """The command that asks for SHARED, changed, and the settings of each stage."""
+    """The command with the settings SHARED, some of them changed, and with the settings of each stage."""
     words = ["llm", "rlhf"]
     for key, value in {**SHARED, **changed}.items():
         words += [f"--{key}", value] if value is not None else []
@@ -37,7 +37,7 @@ def typed(own: dict[str, dict[str, object]], **changed: object) -> list[object]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """The folder in which the pipeline of SHARED and OWN ran without a stop."""
+    """The folder of an uninterrupted pipeline with the settings SHARED and OWN."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -50,24 +50,24 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def done(whole, tmp_path) -> Path:
-    """A copy of that, in the folder of the test."""
+    """A copy of the finished pipeline, in the folder of the test."""
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
 @pytest.fixture
 def files(tmp_path) -> Callable[..., dict[str, tuple[int, bytes]]]:
-    """When each file of some stages was written, and what is in it."""
+    """A function that returns the modification time and the content of each file of some stages."""
     def read(*stages: str) -> dict[str, tuple[int, bytes]]:
         found = [file for stage in stages for file in (tmp_path / RUNS[stage]).iterdir()]
         return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in found}
     return read
 
 
-# Catches: a stage without its model or reward; a flag of one stage, or the shared ones, that others do (not) get;
-# a table of other numbers than the runs'.
+# Catches: a stage without the model or the reward of an earlier stage; a flag of one stage that other stages get; a
+# shared flag that a stage does not get; a table with other numbers than those of the runs.
 @pytest.mark.long
-def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
+def test_rlhf_runs_three_ordinary_stages_in_sequence(cli, tree, tmp_path):
     (tmp_path / "mine.toml").write_text("lr = 0.02\nnoise = 0.5\n")
     done = cli(*typed(SHORT), "--temperature", 0.9, "--ppo.temperature", 0.8, "--sft.no-anneal",
                "--reward_model.config", "mine.toml", "--reward-model.noise=0.25")
@@ -104,10 +104,12 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
         f"stage {i} of 3, {stage}: preset none; the defaults apply" for i, stage in enumerate(STAGES, 1)]
 
 
-# Catches: a stage begun again, or on another start; a finished one that is resumed, and so written once more.
+# Catches: a stage that starts again from its beginning, or from another initial policy; a finished stage that is
+# resumed and so written again.
 @pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES)
-def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, files, tmp_path):
+def test_same_command_resumes_a_pipeline_killed_in_any_stage(stage, whole, start, rows, wait_for, cli, curve, files,
+                                                             tmp_path):
     process, earlier, directory = start(*typed(OWN)), STAGES[:STAGES.index(stage)], tmp_path / RUNS[stage]
     wait_for(lambda: rows(directory) > 8 and (directory / "checkpoint.pt").exists(), process)
     process.kill()
@@ -127,9 +129,9 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
         assert len(curve(whole / folder)) == 1 + min(40, OWN[name]["total_steps"])
 
 
-# Catches: no name in the command; `spinup resume` alone, which would end with the stage.
+# Catches: a printed command without the name; only `spinup resume`, which would end after the stage.
 @pytest.mark.long
-def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, tmp_path):
+def test_ctrl_c_prints_the_command_that_resumes_the_pipeline(cli, whole, curve, monkeypatch, tmp_path):
     backward, left = Run.backward, [10]
 
     def press(run, *args, **settings):
@@ -153,10 +155,10 @@ def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, 
         assert curve(folder) == curve(whole / RUNS[stage])
 
 
-# Between stages and before the first update nobody saves, and nothing is lost. Catches: advice in `work` alone
-# where a run ends by itself.
+# Between stages and before the first update of a stage, nothing is saved and nothing is lost. Catches: advice that is
+# printed only if a stage ends with the status interrupted.
 @pytest.mark.long
-def test_ctrl_c_before_an_update(cli, done, files, monkeypatch, tmp_path):
+def test_ctrl_c_before_the_first_update_prints_how_to_resume(cli, done, files, monkeypatch, tmp_path):
     shutil.rmtree(tmp_path / "runs/x_ppo")
     shutil.rmtree(tmp_path / "runs/x_reward_model")
     finished = files("sft")
@@ -172,9 +174,9 @@ def test_ctrl_c_before_an_update(cli, done, files, monkeypatch, tmp_path):
     assert cli(*words, "--quiet")[:2] == (130, "")
 
 
-# Catches: a finished stage that is resumed; a Result of nothing.
+# Catches: a finished stage that is resumed; an empty Result.
 @pytest.mark.long
-def test_what_is_finished_is_left_alone(cli, done, files):
+def test_finished_pipeline_is_not_run_again(cli, done, files):
     written = files(*STAGES)
     again = cli(*typed(OWN))
     assert again.code == 0 and files(*STAGES) == written
@@ -186,7 +188,7 @@ def test_what_is_finished_is_left_alone(cli, done, files):
     assert result.quality == read_progress(RUNS["ppo"])["held_out_reward"][-1] and result.policy.respond("abc>")
 
 
-WRONG = {                                                                 # what is typed, and words of the answer
+WRONG = {                                                                 # the flags, and words of the error message
     "flag of a stage": ("--ppo.kl-cof 1", "spinup llm rlhf has no flag --ppo.kl-cof. Did you mean '--ppo.kl-coef'?"),
     "flag of another stage": ("--sft.pairs 1", "has no flag --sft.pairs."),
     "flag of no stage": ("--pop.lr 1", "has no flag --pop.lr. Did you mean '--ppo.lr'?"),
@@ -213,9 +215,9 @@ WRONG = {                                                                 # what
     "log dir": ("--log-dir file", "--log-dir file cannot be written to")}
 
 
-# Catches: a check of a later stage that waits for the first to end.
+# Catches: a check of a later stage only after the end of the first stage.
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_answered_before_anything_is_made(case, cli, tree, tmp_path):
+def test_mistakes_are_refused_before_anything_is_created(case, cli, tree, tmp_path):
     (tmp_path / "key.toml").write_text("promts = 3\n")
     (tmp_path / "file").write_text("")
     words, answer = WRONG[case]
@@ -224,13 +226,13 @@ def test_a_mistake_is_answered_before_anything_is_made(case, cli, tree, tmp_path
     assert answer in done.err and tree() == ["file", "key.toml"]
 
 
-# Catches: settings that are ignored where a run is there; those of the finished stages not looked at.
+# Catches: settings that are ignored because a run exists; a check without the settings of finished stages.
 @pytest.mark.parametrize(("change", "answer"), [
     ("--reward-model.noise 0.5", f"{RUNS['reward_model']} is a run with noise 0.0, not 0.5; choose another --exp-name"),
     ("--ppo.kl-coef 0.2", f"{RUNS['ppo']} is a run with kl_coef 0.1, not 0.2; choose another --exp-name"),
     ("--temperature 0.5", f"{RUNS['sft']} is a run with temperature 1.0, not 0.5; choose another --exp-name"),
     ("--sft.seed 2", f"{RUNS['reward_model']} is a run with model {RUNS['sft']}, not runs/x_sft/x_sft_s2")])
-def test_other_settings_than_those_of_a_run_that_is_there(change, answer, cli, done, files):
+def test_settings_that_differ_from_an_existing_run_are_refused(change, answer, cli, done, files):
     written = files(*STAGES)
     refused = cli(*typed(OWN), *change.split())
     assert refused.code == 2 and refused.err.startswith(f"spinup: {answer}") and refused.err.count("\n") == 1
@@ -238,17 +240,17 @@ def test_other_settings_than_those_of_a_run_that_is_there(change, answer, cli, d
     assert not Path("runs/x_sft/x_sft_s2").exists()
 
 
-# A policy's seeds share what was made before it. Catches: a seed for all stages.
+# Runs of the last stage with several seeds share the earlier stages. Catches: a seed that applies to all stages.
 @pytest.mark.long
-def test_another_seed_of_the_last_stage_begins_with_the_same_model(cli, done, files, tmp_path):
+def test_another_seed_of_the_last_stage_starts_from_the_same_model(cli, done, files, tmp_path):
     written = files(*STAGES)
     assert cli(*typed(OWN), "--ppo.seed", 2).code == 0
     assert files(*STAGES) == written
     assert read_json(tmp_path / "runs/x_ppo/x_ppo_s2/config.json")["config"]["model"] == str(RUNS["sft"])
 
 
-# Catches: a policy taken for that of a model which is made anew after it.
-def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
+# Catches: a finished policy that is kept although its initial policy is missing and would be trained again.
+def test_stage_without_its_initial_policy_is_refused(cli, done, tree, tmp_path):
     shutil.rmtree(tmp_path / "runs/x_sft")
     before = tree()
     refused = cli(*typed(OWN))
@@ -257,16 +259,16 @@ def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
                            "finished; choose another --exp-name\n")
 
 
-# Catches: a name that one of the three folders has.
+# Catches: a name that one of the three folders already has.
 @pytest.mark.long
-def test_without_a_name_the_first_free_one(cli, tmp_path):
+def test_default_name_is_the_first_unused_one(cli, tmp_path):
     (tmp_path / "runs/rlhf_taste_1_ppo").mkdir(parents=True)
     assert cli(*typed(SHORT, exp_name=None), "--quiet")[:] == (0, "", "")
     assert sorted(p.name for p in (tmp_path / "runs").glob("*/*_s1")) == sorted(f"rlhf_taste_2_{s}_s1" for s in STAGES)
 
 
-# Catches: names that nobody looks at; a reward of the user's in place of the learned one.
-def test_from_python(tmp_path, monkeypatch):
+# Catches: names of settings that are not checked; the user's reward in place of the learned one.
+def test_rlhf_works_from_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given, answer in {"ppo": "ppo has no setting 'kl_cof'. Did you mean 'kl_coef'?",
                           "sft": "sft has no setting 'kl_cof'."}.items():
@@ -280,7 +282,7 @@ def test_from_python(tmp_path, monkeypatch):
     assert read_json(result.directory / "config.json")["config"]["reward"] == str(RUNS["reward_model"])
 
 
-# Catches: settings left out, or listed where they are refused.
+# Catches: a setting that is missing in the help; a setting in the help of a stage that refuses it.
 def test_help_lists_the_settings_of_every_stage(cli, tree):
     done = cli("llm", "rlhf", "--help")
     said = done.out.split("settings of all stages")[1].split()

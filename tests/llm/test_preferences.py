@@ -1,4 +1,4 @@
-"""Learning from preferences: pairs, every loss against its equation, and what a training makes of them."""
+"""Learning from preferences: pairs, each loss compared with its equation, and training runs."""
 import json
 import math
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ LETTERS = "abcdefghij"
 PROMPTS = ["".join(LETTERS[(7 * i + 3 * j) % 10] for j in range(i % 4 + 1)) + ">" for i in range(40)]
 TINY = {"pairs": 12, "batch": 6, "total_steps": 1, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu"}
-FAR = 4                                 # the update that is looked at: by then the policy has left its reference
+FAR = 4                                 # the tested update: the policy then differs from its reference policy
 DPO = [*in_module("llm.algos.dpo", "llm")]
 each_method = pytest.mark.parametrize("method", DPO)
 
@@ -44,14 +44,15 @@ def close(found, expected, atol=1e-6):
     torch.testing.assert_close(found, torch.as_tensor(expected, dtype=found.dtype), atol=atol, rtol=1e-5)
 
 
-# The losses, in plain numbers.
+# The losses, computed with plain numbers.
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
 
-# Catches: log(sigmoid(x)), which is -inf for the last; a margin added; preferred and other exchanged.
-def test_bradley_terry():
+# Catches: log(sigmoid(x)), which is -inf for the last pair; a margin with the wrong sign; chosen and rejected
+# exchanged.
+def test_bradley_terry_loss_and_gradient_follow_the_equation():
     won, lost = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in ([2.0, 1, -800], [0.5, 1, 0]))
     found = bradley_terry(won, lost, margin=0.3)
     close(found, [math.log(1 + math.exp(-1.2)), math.log(1 + math.exp(0.3)), 800.3])
@@ -63,12 +64,13 @@ def test_bradley_terry():
 
 
 BETA, PENALTY, ALPHA, MARGIN, Z = 0.3, 7.0, 0.4, 0.6, 0.25
-# Two pairs, preferred and other: in the first what is preferred became likelier, in the second unlikelier.
+# Two pairs of a chosen and a rejected response. In the first pair the chosen one became more likely, in the second
+# pair less likely.
 D, LOGP, LENGTHS, K = [[0.7, -1.1], [-0.4, 0.9]], [[-6.0, -9], [-5, -2]], [[4.0, 3], [2, 5]], [[0.8, 0.5], [0.2, 1.3]]
 
 
 def worked(kind, d, logp, n, k):
-    """Value of a pair, and its slopes with respect to D, log pi and K of both; each from the equation on paper."""
+    """Loss of a pair and its derivatives with respect to D, log pi and K of both responses, derived by hand."""
     zero, beta = (0.0, 0.0), BETA
     if kind == "ipo":
         gap = d[0] / n[0] - d[1] / n[1] - 1 / (2 * beta)
@@ -92,11 +94,12 @@ def worked(kind, d, logp, n, k):
     return -math.log(sigmoid(u)), (-sigmoid(-u) * beta * steeper, sigmoid(-u) * beta), zero, zero
 
 
-# Catches: sums in place of means (ipo, simpo) or the reverse (dpo); 1 / beta for 1 / (2 beta) or beta within the
-# square (ipo); the max of dpop upside down; alpha or the stop on the other side (tdpo); a margin that helps (simpo); a
-# baseline without beta, a sum in place of the mean (kto); the rows of pairs mixed up (all).
+# Catches: sums in place of means (ipo, simpo), or means in place of sums (dpo); 1 / beta in place of 1 / (2 beta), or
+# beta inside the square (ipo); the max of dpop with the wrong sign; alpha or the stop-gradient on the wrong response
+# (tdpo); a margin with the wrong sign (simpo); a baseline without beta, or a sum in place of the mean (kto); rows of
+# pairs in the wrong order (all).
 @pytest.mark.parametrize("kind", ["dpo", "ipo", "dpop", "tdpo", "simpo", "orpo", "step_dpo", "kto"])
-def test_losses_and_their_slopes(kind):
+def test_losses_and_gradients_follow_their_equations(kind):
     given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (D, LOGP, LENGTHS, K)]
     cfg = SimpleNamespace(beta=BETA, penalty=PENALTY, alpha=ALPHA, margin=MARGIN)
     found = preference_loss(kind, *given, torch.tensor(Z).double(), cfg)
@@ -107,9 +110,9 @@ def test_losses_and_their_slopes(kind):
         close(torch.zeros_like(x) if x.grad is None else x.grad, slope)
 
 
-# Catches: log(1 - exp(x)), which is -inf for the first and 0 for the last; a gradient of NaN at a probability of
-# 1, in either branch.
-def test_log_odds_are_exact_at_both_ends():
+# Catches: log(1 - exp(x)), which is imprecise near a probability of 1; a gradient of NaN at a probability of 1, in
+# either branch.
+def test_log_odds_are_precise_near_probabilities_0_and_1():
     logp = torch.tensor([-1e-6, -0.5, -0.7, -40.0, 0.0], requires_grad=True)
     found = log_odds(logp)
     expected = [x - math.log(-math.expm1(x)) for x in (-1e-6, -0.5, -0.7, -40.0)]
@@ -127,16 +130,16 @@ def policies(seed=1):
 
 
 def by(kind, testbed, policy, log_ref, pairs, **settings):
-    """Loss of each of pairs `[n, 2]` of a testbed's responses."""
+    """Loss of each pair, `[n]`; `pairs` `[n, 2]` are rows of a testbed's responses."""
     log_p = testbed.log_probs(policy)[pairs]                                                 # [n, 2]
     lengths = torch.full_like(log_p, testbed.length)
     zero = torch.zeros_like(log_p)
     return preference_loss(kind, log_p - log_ref[pairs], log_p, lengths, zero, zero.sum(), Config(**settings))
 
 
-# Catches: a ratio whose reference has the gradient; a gradient of one side alone; no weight, which is what keeps
-# DPO from pushing apart what is apart already.
-def test_dpo_pushes_a_pair_apart_by_how_wrong_it_is():
+# Catches: a log ratio with a gradient of the reference policy; a gradient of one response only; a missing weight, which
+# is small for pairs that are already ranked correctly.
+def test_dpo_gradient_is_weighted_by_the_ranking_error():
     testbed, policy, _, log_p, log_ref = policies()
     pairs, beta = torch.tensor([[3, 40], [40, 3], [17, 16]]), 0.5
     expected = torch.zeros_like(policy.logits)
@@ -144,7 +147,7 @@ def test_dpo_pushes_a_pair_apart_by_how_wrong_it_is():
         weight = sigmoid(-beta * float(log_p[won] - log_ref[won] - log_p[lost] + log_ref[lost]))
         for response, sign in ((won, -1), (lost, 1)):
             a, b, c = testbed.sequences[response].tolist()
-            for row, token in ((0, a), (1 + a, b), (5 + 4 * a + b, c)):                      # d log pi / d its logits
+            for row, token in ((0, a), (1 + a, b), (5 + 4 * a + b, c)):                      # d log pi / d logits
                 slope = one_hot(torch.tensor(token), 4) - policy.logits[row].detach().softmax(0)
                 expected[row] += sign * beta * weight * slope
     found, = torch.autograd.grad(by("dpo", testbed, policy, log_ref, pairs, beta=beta).sum(), [policy.logits])
@@ -159,10 +162,11 @@ def table_of(log_p):
     return policy
 
 
-# What DPO promises: with endless pairs its optimum is the policy that a reward model and a price would lead to,
-# whatever the pairs were drawn from. Catches: beta left out or twice; means over tokens; R of the wrong side.
+# The claim of DPO: with infinitely many pairs, its optimum is the optimal policy for the reward with a KL penalty,
+# whichever policy sampled the pairs. Catches: a missing beta, or one that is applied twice; means over tokens; a reward
+# with the wrong sign.
 @pytest.mark.parametrize("beta", [0.1, 0.7])
-def test_dpo_is_at_rest_at_the_optimal_policy(beta):
+def test_dpo_gradient_is_zero_at_the_optimal_policy(beta):
     testbed, drawer, _, log_drawn, log_ref = policies()
     everything = torch.cartesian_prod(torch.arange(64), torch.arange(64))                    # [4096, 2]
     better = torch.sigmoid(testbed.rewards[everything[:, 0]] - testbed.rewards[everything[:, 1]])
@@ -174,12 +178,12 @@ def test_dpo_is_at_rest_at_the_optimal_policy(beta):
         return torch.autograd.grad((2 * chance * each).sum(), [policy.logits])[0]
 
     torch.testing.assert_close(slope("dpo", best), torch.zeros_like(best.logits))
-    for kind, policy in ("dpo", drawer), ("ipo", best), ("simpo", best):  # which promise something else
+    for kind, policy in ("dpo", drawer), ("ipo", best), ("simpo", best):  # they have other optima
         assert slope(kind, policy).norm() > 1e-4
 
 
-# Catches: the stop-gradient on K(l), on both or on neither; KL(pi || pi_ref).
-def test_tdpo_holds_the_divergence_of_the_preferred_fixed():
+# Catches: the stop-gradient on K(l), on both or on neither; KL(pi || pi_ref) in place of KL(pi_ref || pi).
+def test_tdpo_has_no_gradient_through_the_kl_of_the_chosen_response():
     testbed, policy, other, _, _ = policies()
     pairs, cfg, h = torch.tensor([[3, 40], [17, 62]]), Config(loss="tdpo", beta=0.5, alpha=0.8), 1e-5
     before = testbed.logp(other, testbed.sequences).detach()
@@ -195,7 +199,7 @@ def test_tdpo_holds_the_divergence_of_the_preferred_fixed():
         return preference_loss("tdpo", *sums, None, cfg).sum()
 
     def slopes(fixed):
-        """By differences; `fixed`: the preferred ones' K does not move."""
+        """Gradient by finite differences. `fixed`: K of the chosen responses is constant."""
         held, found = divergence().detach(), torch.zeros_like(policy.logits)
         for place in np.ndindex(found.shape):
             ends = []
@@ -219,14 +223,14 @@ def transformer(seed):
 
 
 def plainly(model, prompts, of, ids, b, n):
-    """Logits `[n, vocab]` of the first n tokens of response b, read from its prompt's first token on, unpadded."""
+    """Logits `[n, vocab]` of the first n tokens of response b, after its whole prompt, without padding."""
     prompt = prompts.ids[of[b], :prompts.lengths[of[b]]]
     return model(torch.cat([prompt, ids[b, :n]])[None])[0, len(prompt) - 1:-1]
 
 
-# Catches: model and reference exchanged, in value or in gradient; the temperature left out of one of them; a
-# detached model; steps one too late.
-def test_forward_kl():
+# Catches: policy and reference policy exchanged, in the value or in the gradient; a temperature that only one of them
+# uses; a missing gradient; results that are one step late.
+def test_forward_kl_and_its_gradient_follow_the_definition():
     model, reference, g = transformer(0), transformer(1), torch.Generator().manual_seed(0)
     prompts, of = Prompts.of([[1, 2, 3, 4], [5], [6, 7]]), torch.tensor([0, 0, 1, 2, 2])
     ids = torch.randint(12, (5, 6), generator=g)
@@ -246,7 +250,7 @@ def test_forward_kl():
     torch.testing.assert_close(slope, slope_of(expected), atol=1e-5, rtol=1e-4)
     assert all(p.grad is None for p in reference.parameters()) and slope.norm() > 0.1
 
-    h, ends = 1e-3 / slope.norm(), []                                     # and by differences, along the gradient
+    h, ends = 1e-3 / slope.norm(), []                                     # finite differences along the gradient
     for step in (h, -2 * h):
         with torch.no_grad():
             for p, part in zip(parameters, slope.split([p.numel() for p in parameters]), strict=True):
@@ -255,13 +259,13 @@ def test_forward_kl():
     assert float((ends[0] - ends[1]) / (2 * h)) == pytest.approx(float(slope.square().sum()), rel=0.01)
 
 
-# The end token is 9; what stands behind it is anything. Catches: the first difference itself left out; what is
-# alike behind it left out too; the pairs' rows mixed up; a mask that forgets what a tool wrote; a step that goes on
-# behind its end, or that an end before the difference has closed.
-def test_first_different_step():
-    ids = torch.tensor([[1, 2, 3, 9, 7], [1, 2, 4, 9, 7],                 # alike again behind the difference
-                        [5, 2, 3, 4, 9], [6, 2, 9, 4, 9],                 # differ at once
-                        [1, 2, 9, 3, 3], [1, 2, 3, 3, 9],                 # the first is the beginning of the second
+# The end token is 9, and the tokens after it are arbitrary. Catches: a mask without the first token that differs, or
+# without equal tokens after it; rows of pairs in the wrong order; a mask that includes tool tokens; a step that
+# continues after its end, or that ends at the end of an earlier step.
+def test_first_different_step_is_the_only_step_in_the_mask():
+    ids = torch.tensor([[1, 2, 3, 9, 7], [1, 2, 4, 9, 7],                 # equal again after the difference
+                        [5, 2, 3, 4, 9], [6, 2, 9, 4, 9],                 # differ from the first token on
+                        [1, 2, 9, 3, 3], [1, 2, 3, 3, 9],                 # the first text is a prefix of the second
                         [9, 1, 1, 1, 1], [1, 9, 1, 1, 1],
                         [1, 8, 8, 2, 9], [1, 8, 8, 3, 9]])                # a tool wrote 8 8
     mask = torch.tensor([[1.0, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0],
@@ -276,14 +280,14 @@ def test_first_different_step():
     assert found.tolist() == [[0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]]
 
 
-# What a reward model says of itself.
+# Diagnostics of a reward model.
 
-# Of eight pairs, six turn out as they were foreseen with 3/4. Catches: one order of each pair alone, of which
-# all are right; the root of squares; bins that weigh the same whatever is in them.
-def test_calibration_error():
+# In the first case, six of eight pairs have the outcome that was predicted with probability 3/4. Catches: only one
+# order of each pair, in which every pair is right; a root mean square; bins with equal weights, whatever their sizes.
+def test_calibration_error_is_zero_only_for_calibrated_margins():
     calm = torch.tensor([math.log(3)] * 6 + [-math.log(3)] * 2)
     assert calibration_error(calm, bins=2) == pytest.approx(0, abs=1e-6)
-    assert calibration_error(torch.full((8,), math.log(3))) == pytest.approx(0.25)           # right oftener than said
+    assert calibration_error(torch.full((8,), math.log(3))) == pytest.approx(0.25)           # predicted .75, observed 1
     assert calibration_error(-torch.full((8,), math.log(3))) == pytest.approx(0.75)
     g = torch.Generator().manual_seed(0)
     margins = 1.5 * torch.randn(20_000, generator=g)
@@ -292,65 +296,65 @@ def test_calibration_error():
     assert calibration_error(3 * margins) > 0.05 and calibration_error(margins / 3) > 0.05
 
 
-# Catches: no mean taken off; NaN where nothing varies.
-def test_correlation():
+# Catches: means that are not subtracted; NaN for constant numbers.
+def test_correlation_is_pearsons_and_zero_for_constants():
     x = torch.tensor([1.0, 2, 3, 4])
     assert correlation(x, 7 - 2 * x) == pytest.approx(-1) and correlation(x, 100 + x) == pytest.approx(1)
-    assert correlation(x, torch.tensor([1, 3, 2, 4])) == pytest.approx(0.8)                  # lengths are whole numbers
+    assert correlation(x, torch.tensor([1, 3, 2, 4])) == pytest.approx(0.8)                  # lengths are integers
     assert correlation(x, torch.full((4,), 0.7)) == pytest.approx(0, abs=1e-6)
     assert correlation(torch.zeros(4), x) == 0
 
 
 # Pairs.
 
-# Catches: the last for the worst; rows of every other group; ties that are kept.
-def test_compare():
+# Catches: the last response in place of the worst; rows of another group; a pair of equal rewards that is kept.
+def test_compare_pairs_the_best_and_the_worst_of_each_group():
     rewards, rng = torch.tensor([0.0, 3, 1, 2, 2, 2, 5, 5, -1]), np.random.default_rng(0)
     assert compare(rewards, 3, 0.0, rng).tolist() == [[1, 0], [6, 8]]
     assert compare(torch.tensor([1.0, 1, 0, 0]), 2, 1.0, rng).shape == (0, 2)                # with noise too
 
 
-# Catches: a probability of sigmoid(noise * difference), or without the difference; labels turned with that
-# probability instead of kept; a difference in bins of its own generator.
+# Catches: a probability of sigmoid(noise * difference), or one without the difference; labels that are exchanged with
+# the probability with which they should be kept.
 @pytest.mark.parametrize(("gap", "noise"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.25), (3.0, 0.01)])
-def test_who_compares_errs_as_often_as_the_model_says(gap, noise):
+def test_noise_of_comparisons_follows_bradley_terry(gap, noise):
     n = 10_000
     rows = compare(torch.tensor([0.25, 0.25 + gap]).repeat(n), 2, noise, np.random.default_rng(5))
-    wrong = (rows[:, 0] < rows[:, 1]).float().mean().item()             # the worse one stands first
+    wrong = (rows[:, 0] < rows[:, 1]).float().mean().item()             # the worse response is chosen
     chance = sigmoid(-gap / noise)
     assert rows.sort(1).values.equal(torch.arange(2 * n).view(-1, 2))
     assert abs(wrong - chance) <= 4 * math.sqrt(chance * (1 - chance) / n)
 
 
-# Catches: `2 * pairs` alone; preferred ones first, others behind.
-def test_rows_of():
+# Catches: only `2 * pairs`; all chosen responses before all rejected ones.
+def test_rows_of_pairs_alternate_chosen_and_rejected():
     assert rows_of(torch.tensor([3, 0, 7])).tolist() == [6, 7, 0, 1, 14, 15]
 
 
-# Catches: pairs drawn anew for each update; the same order in each pass; the same pairs that sit out; a generator
-# that is handed on, with which a resumed run begins again.
+# Catches: pairs sampled independently for each update; the same order in each pass; the same pairs left out of each
+# pass; a generator that all updates share, which starts from the beginning in a resumed run.
 @pytest.mark.parametrize(("n", "batch"), [(12, 4), (13, 4), (3, 8), (1, 1)])
-def test_each_pair_comes_once_before_any_comes_again(n, batch):
+def test_each_pass_uses_each_pair_at_most_once(n, batch):
     size, each = min(n, batch), n // min(n, batch)
     drawn = [shuffled(n, batch, update, seed=1).tolist() for update in range(40 * each)]
     assert all(len(rows) == size for rows in drawn)
     passes = [[i for rows in drawn[k:k + each] for i in rows] for k in range(0, len(drawn), each)]
     assert all(len(set(rows)) == len(rows) for rows in passes) and {*range(n)} == {i for rows in passes for i in rows}
     assert n == 1 or (len({tuple(rows) for rows in passes}) > 4 and shuffled(n, batch, 3, 2).tolist() != drawn[3])
-    late = 40 * each - 1                                                  # asked for alone, as after a pause
+    late = 40 * each - 1                                                  # only this update, as after a resume
     assert shuffled(n, batch, late, seed=1).tolist() == drawn[late]
 
 
-# Catches: pieces that cut a pair.
-def test_a_piece_of_a_batch_holds_whole_pairs():
+# Catches: a micro-batch that splits a pair.
+def test_micro_batch_that_splits_a_pair_is_refused():
     with pytest.raises(UserError, match="--micro-batch 3 would split a pair"):
         Config(micro_batch=3)
 
 
-# What a training makes of them.
+# Training runs.
 
 class Stop(Exception):
-    """Ends a training at a call of `Run.backward`, whose arguments it holds."""
+    """Ends a training run at a call of `Run.backward`, or at an optimiser step. It holds the arguments or gradient."""
 
 
 @dataclass
@@ -365,7 +369,7 @@ class Call:
     whole: dict
 
     def gradient(self, micro_batch=0, **changes):
-        """The gradient of the call, with changes, and what it said."""
+        """The gradient and the diagnostics of the call with these changes."""
         c, grads = replace(self, **changes), [p.grad for p in self.run.model.parameters()]
         for grad in grads:
             grad.zero_()
@@ -375,12 +379,12 @@ class Call:
 
 
 def earned(prompt, response):
-    """0, .5 or 1, and a little for length: hardly any two earn the same."""
+    """Reward of 0, .5 or 1, plus a little for the length, so that few rewards are equal."""
     return sum(map(ord, response)) % 3 / 2 + len(response) / 100
 
 
 def make_task(reward=earned):
-    """Prompts of 2 to 5 letters; where the policy writes an a, a tool goes on with bb."""
+    """Prompts of 2 to 5 characters. After each a of the policy, a tool writes bb."""
     task = UserTask(PROMPTS, reward, max_tokens=7, alphabet=LETTERS + ">")
     task.tool = lambda text: "bb" if text.endswith("a") else None
     return task
@@ -388,7 +392,7 @@ def make_task(reward=earned):
 
 @pytest.fixture(scope="module")
 def train(beginner, tmp_path_factory):
-    """Train with a method, from pairs of a task that has everything: `train("ipo", seed=2)`."""
+    """Train with a method on pairs of `make_task`, a task with several lengths and a tool: `train("ipo", seed=2)`."""
     def train(method, resume=None, **given):
         module = reward_model if method == "reward_model" else dpo
         settings = TINY | {"task": make_task(), "model": beginner} | algorithms("llm")[method].settings
@@ -401,7 +405,7 @@ def train(beginner, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def catch(train):
-    """The call of an update, each made once: `catch("ipo", at=4)`."""
+    """Call number `at` of `Run.backward` in a training run, cached: `catch("ipo", at=4)`."""
     made = {}
 
     def catch(method, at=FAR):
@@ -416,7 +420,7 @@ def catch(train):
 
             with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop) as caught:
                 patch.setattr(Run, "backward", stop)
-                own = {"samples": 2} if method == "kto" else {}              # or z would be 0: see the test of it
+                own = {"samples": 2} if method == "kto" else {}              # otherwise z would be 0; see its test
                 train(method, temperature=0.7, total_steps=at, lr=0.02, warmup=0, **own)
             (run, batch, rows, loss, *per_row), whole = caught.value.args
             made[method, at] = Call(run, batch, rows, loss, per_row, whole)
@@ -425,7 +429,7 @@ def catch(train):
 
 
 def same(found, expected):
-    """Two (gradient, what was said); the gradient to some millionths of its length."""
+    """Compare two (gradient, diagnostics): the gradients to a millionth of their norm, and the losses."""
     length = float(expected[0].norm())
     assert length > 1e-3
     torch.testing.assert_close(found[0], expected[0], atol=1e-6 * max(1, length), rtol=0)
@@ -433,7 +437,7 @@ def same(found, expected):
 
 
 def sums(call, b, of=None, only=None):
-    """D, log pi, own tokens and K of response b, or of one token of it, read as if it answered prompt `of`."""
+    """D, log pi, number of the policy's tokens and K of response b, or of its token `only`, after prompt `of[b]`."""
     r, prompts, T = call.batch.responses, call.batch.prompts, call.run.config.temperature
     of, n = r.of if of is None else of, int(r.lengths[b])
     log_pi, log_ref = ((plainly(m, prompts, of, r.ids, b, n) / T).log_softmax(-1)
@@ -446,7 +450,7 @@ def sums(call, b, of=None, only=None):
 
 
 def elsewhere(call):
-    """z of KTO: the mean of D over responses read as answers to the prompt of the pair that follows."""
+    """z of KTO before its clamp: the mean of D over the responses, each after the prompt of the next pair."""
     rows, of = call.rows.tolist(), call.batch.responses.of
     moved = dict(zip(rows, of[call.rows.roll(-2)].tolist(), strict=True))
     given = torch.tensor([moved.get(b, 0) for b in range(len(of))])
@@ -454,13 +458,13 @@ def elsewhere(call):
 
 
 def by_hand(call, method):
-    """The loss of a call as its paper writes it, a response at a time, with no padding, no micro-batch and no mask; and
-    what is shown of it: log pi of both, beta times the gap of D, or of the means of log pi where there is no D."""
+    """Loss of a call as in the paper, one response at a time, without padding, micro-batches or masks; and its
+    diagnostics: log pi of both responses, and beta times the difference of D, or of the mean log pi without D."""
     cfg, r, total, shown = call.run.config, call.batch.responses, 0.0, []
     z = max(0.0, elsewhere(call)) if method == "kto" else None
     for won, lost in call.rows.view(-1, 2).tolist():
         only = None
-        if method == "step_dpo":                                          # without a character that ends one: a token
+        if method == "step_dpo":                                          # no character ends a step: it is one token
             only = next(t for t in range(r.ids.shape[1]) if r.ids[won, t] != r.ids[lost, t])
         (dw, logp_w, nw, kw), (dl, logp_l, nl, kl) = (sums(call, b, only=only) for b in (won, lost))
         u = {"dpop": dw - cfg.penalty * torch.relu(-dw) - dl, "tdpo": dw - dl - cfg.alpha * (kl - kw.detach()),
@@ -479,16 +483,16 @@ def by_hand(call, method):
     return total / len(shown), np.array(shown)
 
 
-# Bugs: a mean where a sum belongs, a prompt's tokens in the sum, a reference of another temperature, an end token that
-# is not in the sum. Catches: each of these; what a tool wrote in a sum or a length; a reference that has moved;
-# K of padding, or of tokens one too late; z of the response's own prompt. In Step-DPO what both begin with cancels, so
-# that only the log-probabilities shown tell whether it was left out.
+# Catches: a mean in place of a sum; prompt tokens in the sum; a reference policy with another temperature; a sum
+# without the end token; tool tokens in a sum or a length; a reference policy that has changed; K of padding, or of
+# tokens one step late; z of the response's own prompt. In Step-DPO the common prefix of a pair cancels in the loss, so
+# only the logged log-probabilities show whether it was left out.
 @each_method
-def test_an_update_follows_its_equation(method, catch):
+def test_update_follows_the_equation_of_its_method(method, catch):
     call = catch(method)
     r = call.batch.responses
     inside = torch.arange(r.ids.shape[1]) < r.lengths[:, None]
-    assert (inside & (r.mask == 0)).any() and len(r.lengths.unique()) > 2                    # tools, many lengths
+    assert (inside & (r.mask == 0)).any() and len(r.lengths.unique()) > 2                    # tools and many lengths
     assert len(call.batch.prompts.lengths.unique()) > 2
     if method == "kto":
         assert elsewhere(call) > 0.1
@@ -501,20 +505,21 @@ def test_an_update_follows_its_equation(method, catch):
     assert found[1]["train_accuracy"] == pytest.approx((shown[:, 2] > 0).mean())
 
 
-# Catches: a start that is not its own reference: another temperature, padding in a sum, weights that moved.
+# Catches: an initial policy that differs from its reference policy: another temperature, padding in a sum, changed
+# weights.
 @pytest.mark.parametrize(("method", "loss"), [("dpo", math.log(2)), ("dpop", math.log(2)), ("tdpo", math.log(2)),
                                               ("step_dpo", math.log(2)), ("online_dpo", math.log(2)),
                                               ("ipo", 25.0), ("kto", 0.5)])
-def test_a_training_begins_at_the_loss_of_no_difference(method, loss, catch):
+def test_first_loss_is_that_of_equal_policy_and_reference(method, loss, catch):
     call = catch(method, at=1)
     gradient, found = call.gradient()
     assert found["loss"] == pytest.approx(loss, rel=1e-5) and gradient.norm() > 1e-3
 
 
-# Bugs: padding told by a token's id; a NaN that is multiplied by 0 instead of left out. Catches: `x * mask` in
-# place of `select`; a width for a length; K of what stands behind the end.
+# Catches: padding that is recognised by a token id; `x * mask` in place of `select`, with which a NaN stays NaN; the
+# width of the batch in place of a length; K of tokens after the end.
 @each_method
-def test_padding_changes_nothing(method, catch):
+def test_padding_does_not_change_loss_and_gradient(method, catch):
     call = catch(method)
     r, more, g = call.batch.responses, 3, torch.Generator().manual_seed(1)
     mask = pad(r.mask, (0, more))
@@ -532,9 +537,10 @@ def test_padding_changes_nothing(method, catch):
     same(call.gradient(batch=batch, per_row=[before], whole=whole), call.gradient())
 
 
-# Catches: the pairs of a piece as what the sum is divided by; `zero_grad` between pieces; an order that matters.
+# Catches: a sum that is divided by the pairs of a micro-batch; `zero_grad` between micro-batches; a gradient that
+# depends on the order of the pairs.
 @each_method
-def test_micro_batches_and_the_order_of_pairs_change_nothing(method, catch):
+def test_micro_batches_and_order_of_pairs_do_not_change_the_gradient(method, catch):
     call = catch(method)
     whole, mixed = call.gradient(), call.rows.view(-1, 2).flip(0).flatten()
     for micro_batch in (2, 4):
@@ -542,7 +548,7 @@ def test_micro_batches_and_the_order_of_pairs_change_nothing(method, catch):
     same(call.gradient(rows=mixed), whole)
 
 
-# Catches: a step for each piece of an update, in either file.
+# Catches: an optimiser step for each micro-batch of an update, in dpo.py or in reward_model.py.
 @pytest.mark.parametrize("method", ["dpo", "kto", "reward_model"])
 def test_micro_batches_lead_to_the_same_weights(method, train, parts):
     weights = []
@@ -554,7 +560,7 @@ def test_micro_batches_lead_to_the_same_weights(method, train, parts):
 
 @pytest.fixture
 def parts(monkeypatch):
-    """Parts of the checkpoint of each training, as they are made; the model is one of them."""
+    """A list with the parts of the checkpoint of each training run, in order; the model is one of the parts."""
     keep, seen = Run.keep, []
 
     def spy(run, **parts):
@@ -565,9 +571,9 @@ def parts(monkeypatch):
     return seen
 
 
-# SimPO and ORPO have no reference; the others do. Catches: a log ratio in its place; log-probabilities under the
-# initial policy that are computed for nothing.
-def test_only_simpo_and_orpo_need_no_reference(catch):
+# Catches: a log ratio in SimPO or ORPO; log-probabilities under the reference policy that these two compute without
+# need.
+def test_only_simpo_and_orpo_ignore_the_reference_policy(catch):
     for method in DPO:
         call = catch(method)
         found = call.gradient(per_row=[call.per_row[0] * 1.5 + 1])[0]
@@ -575,9 +581,9 @@ def test_only_simpo_and_orpo_need_no_reference(catch):
         assert call.per_row[0].any() == (method not in ("simpo", "orpo"))
 
 
-# Catches: the prompts that they answer; prompts of the pair before, with the rows as they were drawn; no clamp; a
-# mean over tokens; a gradient.
-def test_divergence_elsewhere(catch):
+# Catches: the prompts of the responses themselves; the prompts of the previous pair; rows in the order of sampling; a
+# missing clamp; a mean over tokens; a gradient.
+def test_kto_baseline_uses_the_prompts_of_the_next_pairs(catch):
     call = catch("kto")
     run, z = call.run, elsewhere(call)
     swapped = replace(call, run=Swapped(run))
@@ -595,14 +601,14 @@ def test_divergence_elsewhere(catch):
 
 
 class Swapped:
-    """A run whose policy is its reference, and the other way round: every log ratio has the other sign."""
+    """A run with policy and reference policy exchanged: every log ratio changes its sign."""
 
     def __init__(self, run):
         self.model, self.reference, self.config = run.reference, run.model, run.config
 
 
-# Catches: log-probabilities in place of their change; a comparison with the pairs' own prompts padded.
-def test_ranked_rightly(catch):
+# Catches: log-probabilities in place of log ratios; an effect of the padding of prompts.
+def test_pair_accuracy_of_a_policy_uses_log_ratios(catch):
     call = catch("dpo")
     pairs = replace(call, rows=torch.arange(len(call.batch.texts)))
     d = torch.tensor([sums(pairs, b)[0].item() for b in pairs.rows.tolist()]).view(-1, 2)
@@ -610,8 +616,8 @@ def test_ranked_rightly(catch):
     assert 0 < expected < 1 and ranked_rightly(call.run, call.batch, call.per_row[0]) == expected
 
 
-# Catches: the first pairs alone, of a file that may be sorted.
-def test_the_ranked_pairs_are_from_all_over(catch, monkeypatch):
+# Catches: only the first pairs, of a file that may be sorted.
+def test_ranked_pairs_are_spread_over_all_pairs(catch, monkeypatch):
     call = catch("dpo")
     n, picked, pick = len(call.batch.texts) // 2, [], Batch.pick
     monkeypatch.setattr(preferences, "RANKED", n // 2)
@@ -621,9 +627,9 @@ def test_the_ranked_pairs_are_from_all_over(catch, monkeypatch):
     assert picked[0] == rows_of(torch.tensor(pairs)).tolist() and pairs[1] > 1 and pairs[-1] >= n - 3
 
 
-# Catches: the worse first; noise in the pairs that are tested on; none in those that are learned from; prompts
-# that are held out among those learned from.
-def test_pairs_are_compared_by_the_task(catch, train, monkeypatch):
+# Catches: the worse response first; noise in the held-out pairs; no noise in the training pairs; held-out prompts among
+# the training prompts.
+def test_pairs_follow_the_rewards_with_noise_only_in_training(catch, train, monkeypatch):
     find, found = dpo.find_pairs, []
 
     def spy(*args, **kwargs):
@@ -633,7 +639,7 @@ def test_pairs_are_compared_by_the_task(catch, train, monkeypatch):
     monkeypatch.setattr(dpo, "find_pairs", spy)
     train("dpo", noise=2.0, pairs=100)
     train("dpo", pairs=100)
-    right = [(b.rewards[0::2] > b.rewards[1::2]).float().mean() for b in found]              # test, learn; test, learn
+    right = [(b.rewards[0::2] > b.rewards[1::2]).float().mean() for b in found]              # held-out, training; twice
     assert [len(b.rewards) for b in found] == [16, 200] * 2
     assert right[0] == right[2] == right[3] == 1 and 0.4 < right[1] < 0.8
     for b in found:
@@ -644,8 +650,8 @@ def test_pairs_are_compared_by_the_task(catch, train, monkeypatch):
     assert not asked[0] & asked[1]
 
 
-# Catches: pairs drawn with replacement; one order for all passes; rows of pairs where rows of responses belong.
-def test_every_pair_is_learned_from_once_a_pass(train, monkeypatch):
+# Catches: pairs sampled with replacement; the same order in all passes; indices of pairs in place of rows of responses.
+def test_training_uses_every_pair_once_per_pass(train, monkeypatch):
     backward, used = Run.backward, []
 
     def spy(run, batch, rows, *args, **whole):
@@ -659,9 +665,9 @@ def test_every_pair_is_learned_from_once_a_pass(train, monkeypatch):
     assert sorted(first) == sorted(second) == list(range(12)) and first != second
 
 
-# Catches: pairs of one draw in all updates; the first two responses of four; the best against the next; the
-# policy as it was, for draws or for log-probabilities; rows of the batch where those of the pairs belong.
-def test_online_dpo_compares_what_it_now_writes(train, monkeypatch):
+# Catches: pairs of one rollout in all updates; the first two of four responses; the best and the second-best response;
+# an older policy, for the samples or for the log-probabilities; rows of the batch in place of rows of the pairs.
+def test_online_dpo_compares_responses_of_the_current_policy(train, monkeypatch):
     sample, backward, drawn, used = Run.sample, Run.backward, [], []
 
     def draw(run, problems, samples=1, greedy=False, generator=None):
@@ -692,14 +698,14 @@ def test_online_dpo_compares_what_it_now_writes(train, monkeypatch):
         assert all(text in whole.texts[4 * p:4 * p + 4] for text, p in zip(pairs.texts, places, strict=True))
 
 
-# Catches: a step along a gradient of an update before; a loss of no pairs, which is NaN.
+# Catches: a step with the gradient of an earlier update; the loss of no pairs, which is NaN.
 @pytest.mark.parametrize("loss", ["dpo", "kto"])
-def test_online_dpo_stands_still_where_nothing_differs(loss, train, parts, monkeypatch):
+def test_online_dpo_makes_no_step_if_all_rewards_are_equal(loss, train, parts, monkeypatch):
     sample = Run.sample
 
     def draw(run, problems, samples=1, greedy=False, generator=None):
         batch = sample(run, problems, samples, greedy, generator)
-        if samples == 2 and generator is None:                            # not those of the pairs to test on
+        if samples == 2 and generator is None:                            # not those of the held-out pairs
             batch.rewards = torch.ones_like(batch.rewards)
         return batch
 
@@ -709,10 +715,10 @@ def test_online_dpo_stands_still_where_nothing_differs(loss, train, parts, monke
     assert result.status == "finished" and found.isfinite().all() and parts[0]["optimizer"].steps == 0
 
 
-# Catches: an order of the pairs that begins again, or pairs of the policy as it now is; a reference that is read
-# from the checkpoint; other pairs than before, without a word.
+# Catches: an order of the pairs that starts from the beginning; pairs of the current policy in place of the initial
+# one; a reference policy that is read from the checkpoint; other pairs than before, without an error.
 @pytest.mark.parametrize("method", ["dpo", "kto", "online_dpo", "reward_model"])
-def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
+def test_interrupted_run_resumes_with_the_same_weights(method, train, parts, monkeypatch, tmp_path):
     settings = {"total_steps": 5, "lr": 0.01, "noise": 0.5, "warmup": 0}
     updates, pause = Run.updates, []
 
@@ -740,8 +746,8 @@ def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
     assert {k: second.progress[k] for k in timeless} == {k: whole.progress[k] for k in timeless}
 
 
-# Catches: a loss of log-odds from rewards that were calibrated at the earlier end of the run.
-def test_a_reward_model_that_is_made_longer_drops_its_calibration(train, parts, monkeypatch, tmp_path):
+# Catches: a loss of rewards that are still calibrated from the earlier end of the run; the loss needs log-odds.
+def test_extended_reward_model_run_drops_its_calibration(train, parts, monkeypatch, tmp_path):
     first = train("reward_model", total_steps=2, log_dir=str(tmp_path))
     assert float(parts[0]["model"].gain) != 1
     loss, gains = reward_model.bradley_terry, []
@@ -755,9 +761,9 @@ def test_a_reward_model_that_is_made_longer_drops_its_calibration(train, parts, 
     assert gains == [1]
 
 
-# Catches: rewards on another scale than the KL coefficient's, taken from a run that was stopped; rewards that are
-# equal, multiplied by a million.
-def test_only_finished_reward_models_judge(train, tmp_path):
+# Catches: rewards of an interrupted run, whose scale does not fit the KL coefficient; equal rewards that are multiplied
+# by a million.
+def test_only_finished_reward_models_give_rewards(train, tmp_path):
     run = train("reward_model", total_steps=2, log_dir=str(tmp_path)).directory
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").write_text(json.dumps(result | {"status": "interrupted"}))
@@ -768,8 +774,8 @@ def test_only_finished_reward_models_judge(train, tmp_path):
     assert (float(model.gain), float(model.bias)) == (1.0, -3.0)
 
 
-# Catches: a divergence on other prompts that is measured on the pair's own, because there is no other.
-def test_one_pair_has_no_divergence_elsewhere(train, monkeypatch):
+# Catches: a baseline that is measured after the pair's own prompt, because there is no other prompt.
+def test_kto_baseline_of_a_single_pair_is_zero(train, monkeypatch):
     backward, found = Run.backward, []
 
     def spy(*args, **whole):
@@ -781,11 +787,11 @@ def test_one_pair_has_no_divergence_elsewhere(train, monkeypatch):
     assert found == [0.0] * 6
 
 
-# Catches: the number behind the end of the longest; other pairs than `shuffled` says; a margin left out; a mean
-# over the pairs of a piece; a head of 0, with which the body learns nothing at first; a response that was cut off read
-# as if it went on, which is not how a `RewardModel` reads it.
+# Catches: a reward that is read after the end of the longest response; other pairs than those of `shuffled`; a missing
+# margin; a mean over the pairs of a micro-batch; a head with weights of 0, with which the body has no gradient at
+# first; a cut-off response without an added end token, unlike in `RewardModel`.
 @pytest.mark.parametrize("micro_batch", [0, 4])
-def test_a_reward_models_update_follows_its_equation(micro_batch, train, parts, monkeypatch):
+def test_reward_model_update_follows_its_equation(micro_batch, train, parts, monkeypatch):
     find, pairs = reward_model.find_pairs, []
 
     def spy(*args, **kwargs):
@@ -805,7 +811,7 @@ def test_a_reward_models_update_follows_its_equation(micro_batch, train, parts, 
     def worth(b):
         r, n = batch.responses, int(batch.responses.lengths[b])
         prompt = batch.prompts.ids[r.of[b], :batch.prompts.lengths[r.of[b]]]
-        end = torch.zeros(0 if r.finished[b] else 1, dtype=torch.long)    # it is 0; of what was cut off it is missing
+        end = torch.zeros(0 if r.finished[b] else 1, dtype=torch.long)    # a cut-off response has no end token, 0
         row = torch.cat([prompt, r.ids[b, :n], end])[None]
         state = model.body.hidden(row, Slots())[0, -1]
         return state @ model.head.weight[0] + model.head.bias[0]
@@ -818,9 +824,9 @@ def test_a_reward_models_update_follows_its_equation(micro_batch, train, parts, 
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
 
-# Catches: numbers of pairs that are weighed by tokens.
+# Catches: diagnostics of pairs that are weighted by tokens.
 @each_method
-def test_micro_batches_do_not_change_what_is_shown(method, catch):
+def test_micro_batches_do_not_change_the_diagnostics(method, catch):
     call = catch(method)
     whole = call.gradient()[1]
     for micro_batch in (2, 4):
@@ -828,8 +834,8 @@ def test_micro_batches_do_not_change_what_is_shown(method, catch):
         assert found == pytest.approx(whole, rel=1e-4), (found, whole)
 
 
-# Catches: a mask that only leaves out what both begin with: that cancels, and Step-DPO would be DPO.
-def test_step_dpo_is_not_dpo(catch):
+# Catches: a mask that leaves out only the common prefix of a pair. The prefix cancels, so Step-DPO would equal DPO.
+def test_step_dpo_gradient_differs_from_dpo(catch):
     call = catch("step_dpo")
     found = call.gradient()
     call.run.config.loss = "dpo"
@@ -838,15 +844,15 @@ def test_step_dpo_is_not_dpo(catch):
     assert (found[0] - plain[0]).norm() > 0.1 * plain[0].norm()
 
 
-# Catches: an order in which equal numbers come by chance.
-def test_equal_margins_share_a_bin():
+# Catches: a result that depends on the arbitrary order of equal numbers.
+def test_equal_margins_share_a_calibration_bin():
     margins = torch.tensor([math.log(3)] * 75 + [-math.log(3)] * 25)
     assert calibration_error(margins) == pytest.approx(0, abs=1e-6)
     assert calibration_error(torch.zeros(100)) == 0
 
 
-# Catches: columns of an update without a pair that are missing, or NaN where the responses are known.
-def test_what_is_logged_where_nothing_differs(train, monkeypatch):
+# Catches: missing columns in an update without pairs; NaN in columns of the responses, which are known.
+def test_online_dpo_logs_response_lengths_if_all_rewards_are_equal(train, monkeypatch):
     sample = Run.sample
 
     def draw(run, problems, samples=1, greedy=False, generator=None):

@@ -1,4 +1,4 @@
-"""Training what transformers made: a tiny checkpoint with a tokenizer whose tokens are more than characters."""
+"""Training of Hugging Face checkpoints: a tiny model whose tokenizer has tokens of several characters."""
 import json
 import re
 import shutil
@@ -36,7 +36,7 @@ OWN = {"sft": {"batch": 4}, "grpo": {"prompts": 2, "samples": 2}, "ppo": {"promp
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A Qwen2 of 300,000 numbers, with tokens of bytes, of `]=`, and of a full stop that ends a line."""
+    """The folder of a tiny Qwen2. Its tokens are bytes, `]=`, and a full stop with a line end."""
     return save_qwen2(tmp_path_factory.mktemp("qwen2"))
 
 
@@ -67,16 +67,16 @@ def inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-# Catches: a run folder without its tokenizer, which must not depend on the folder of the initial model.
+# Catches: a run folder without its own tokenizer. It must not depend on the folder of the initial model.
 @pytest.mark.parametrize("method", OWN)
-def test_it_is_trained_and_found_again(method, folder, tmp_path):
+def test_pretrained_model_trains_and_loads_from_a_moved_folder(method, folder, tmp_path):
     prompts = [{"prompt": f"What is {i} and 1?", "answer": str(i + 1)} for i in range(12)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
     result = getattr(llm, method)("sums.jsonl", model=folder, reward=length, **TINY, **OWN[method])
     assert result.status == "finished"
     config = json.loads((result.directory / "config.json").read_text())
     assert config["tokenizer"] == "tokenizer" and config["start"] == folder
-    assert result.progress["steps"] == [0, 2]                 # a number before the first update
+    assert result.progress["steps"] == [0, 2]                 # a row before the first update
     if method == "dpo":                                       # each margin is 0, which counts half
         assert result.progress["pair_accuracy"][0] == 0.5 and result.progress["kl_to_initial"][0] == 0
     moved = result.directory.rename(tmp_path / "moved")
@@ -87,8 +87,8 @@ def test_it_is_trained_and_found_again(method, folder, tmp_path):
         assert again.respond("What is 3 and 1?", greedy=True) == result.policy.respond("What is 3 and 1?", greedy=True)
 
 
-# Catches: a mask by character beside tokens that are more than one.
-def test_what_a_tool_wrote_is_not_imitated(folder):
+# Catches: a mask of characters, although tokens can have several characters.
+def test_mask_of_demonstrations_excludes_tool_output(folder):
     task = make_task("calculator")
     assert isinstance(task, Calculator)
     text = "[12*47+38]=602;602"
@@ -97,13 +97,13 @@ def test_what_a_tool_wrote_is_not_imitated(folder):
     batch = run.demonstrated([Problem("12*47+38>")], [text])
     ids, mask = batch.responses.ids[0].tolist(), batch.responses.mask[0].tolist()
     own = [i for i, mine in zip(ids, mask, strict=True) if mine]
-    assert ids != [*tokenizer.encode(text), tokenizer.end] and tokenizer.decode(ids[:-1]) == text        # "]=" is cut
+    assert ids != [*tokenizer.encode(text), tokenizer.end] and tokenizer.decode(ids[:-1]) == text        # "]=" is split
     assert tokenizer.decode(own[:-1]) == "".join(c for c, mine in zip(text, replay(task, text), strict=True) if mine)
     assert own[-1] == tokenizer.end
 
 
-# Catches: the token of the text alone, which is not how a line ends behind a full stop.
-def test_a_step_ends_with_any_token_that_holds_its_end(folder):
+# Catches: only the token of the text itself: after a full stop, a line ends with another token.
+def test_step_ends_with_any_token_that_contains_its_end(folder):
     tokenizer = HFTokenizer(folder)
     assert [tokenizer.decode([i]) for i in tokens_with("\n", tokenizer)] == ["\n", ".\n"]
     assert tokens_with("b", CharTokenizer("abc")) == CharTokenizer("abc").encode("b")
@@ -112,9 +112,9 @@ def test_a_step_ends_with_any_token_that_holds_its_end(folder):
         tokens_with("ab", CharTokenizer("abc"))
 
 
-# Catches: tokenizers told apart by an alphabet, which these have not.
+# Catches: a comparison of tokenizers by their alphabets, which Hugging Face tokenizers do not have.
 @pytest.mark.long
-def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
+def test_value_function_copies_a_reward_model_with_the_same_tokens(folder):
     judge = llm.reward_model("taste", model=folder, **TINY, **OWN["reward_model"])
     policy, task = load_model(folder), make_task("taste", str(judge.directory))
     body = value_body(policy.model, policy.tokenizer, task.judge)
@@ -123,10 +123,10 @@ def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
     assert value_body(policy.model, CharTokenizer("ab"), task.judge) is policy.model
 
 
-# Catches: settings for small character models, which destroy a pretrained one, or a preset for them.
+# Catches: settings for small character models, which destroy a pretrained model, or a preset for them.
 @pytest.mark.parametrize("method", [name for name, a in algorithms("llm").items() if not a.variant
                                     and a.load().Config.task == LanguageConfig.task])         # not those for games
-def test_a_pretrained_model_has_defaults_of_its_own(method, folder):
+def test_pretrained_models_have_their_own_defaults(method, folder):
     cfg, words = configure(find(f"llm {method}"), {"task": "reverse", "model": folder})
     assert words == "none; defaults for pretrained models" and cfg.held_out == 16
     assert cfg.lr == {"es": 1e-4}.get(method, 1e-5)
@@ -135,15 +135,15 @@ def test_a_pretrained_model_has_defaults_of_its_own(method, folder):
     assert words.split()[0].strip(";") in ("reverse", "none") and small.lr > 1e-4 and small.held_out == 256
 
 
-# Catches: a value function that learns alone for longer than the preset trains.
-def test_vapo_has_a_preset_of_its_own_for_sentiment(folder):
+# Catches: a value warmup that is longer than the training of the preset.
+def test_vapo_has_its_own_preset_for_pretrained_sentiment(folder):
     cfg, words = configure(find("llm vapo"), {"task": "sentiment", "model": folder})
     assert words.startswith("sentiment pretrained vapo")
     assert (cfg.total_steps, cfg.value_warmup, cfg.prompts, cfg.samples, cfg.clip_high) == (8, 2, 8, 8, 0.28)
 
 
-# Catches: 1,024 responses of a real model at once, or 512 of its pairs to test on in each row.
-def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder, tmp_path, monkeypatch, capsys):
+# Catches: 1,024 responses of a real model at once; 512 of its held-out pairs in each row.
+def test_pretrained_model_samples_few_pairs_at_a_time(folder, tmp_path, monkeypatch, capsys):
     at_once, sample = [], Run.sample
 
     def spy(run, problems, samples=1, greedy=False, generator=None):
@@ -155,13 +155,13 @@ def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder,
     prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
     llm.dpo("sums.jsonl", model=folder, reward=length, **TINY | {"quiet": False}, batch=4, pairs=20)
-    assert set(at_once[:-4]) == {16} and len(at_once) >= 4 + 28 / 8       # the rest: sampled and greedy, for two rows
+    assert set(at_once[:-4]) == {16} and len(at_once) >= 4 + 28 / 8       # the last 4: sampled and greedy, for two rows
     said = capsys.readouterr().out
     assert re.search(r"an update takes [\d.]+ s: about \d+ s for 2 updates and their evaluations\n", said)
     assert "sampling 16 pairs of responses to test on\nsampling 20 pairs of responses to learn from\n" in said
 
 
-# Catches: rows whose number does not depend on what they cost.
+# Catches: a number of rows that does not depend on their cost.
 @pytest.mark.parametrize(("settings", "every"), [
     ({"total_steps": 12}, 4), ({}, 10), ({"total_steps": 13}, 5), ({"held_out": 256}, 100),
     ({"total_steps": 13, "held_out": 32}, 13)])
@@ -188,10 +188,10 @@ print("peak", (peak() - before) * 1024 / 1e9)
 """
 
 
-# Catches: a part of the memory that is forgotten or counted twice: the reference policy, moments, logits, caches.
+# Catches: a part of the memory that is missing or counted twice: the reference policy, moments, logits, caches.
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_the_memory_of_a_run_is_near_its_estimate(folder, start, tmp_path):
+def test_memory_estimate_of_a_run_is_within_a_quarter_of_its_peak(folder, start, tmp_path):
     model = save_qwen2(tmp_path / "model", vocab_size=8000, hidden_size=256, intermediate_size=768, num_hidden_layers=8)
     prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
@@ -205,10 +205,10 @@ def test_the_memory_of_a_run_is_near_its_estimate(folder, start, tmp_path):
     assert 0.75 * measured < estimate < 1.25 * measured, (estimate, measured)
 
 
-# Catches: a run that starts and is killed by the system; a folder of a run that could not start; a choice of the
-# user that is changed; a resumed run with another micro-batch than before.
+# Catches: a run that starts and is killed by the system; the folder of a run that could not start; a change of the
+# user's micro-batch; a resumed run with another micro-batch than before.
 @pytest.mark.long
-def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsys):
+def test_micro_batch_is_the_largest_that_fits_in_memory(folder, tmp_path, monkeypatch, capsys):
     prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
 
@@ -239,9 +239,9 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
     assert sorted(tmp_path.rglob("*")) == there
 
 
-# Catches: a reward model that the estimate forgets; its weights counted twice, although it is already loaded.
+# Catches: an estimate without the reward model; weights that are counted twice, although they are already loaded.
 @pytest.mark.long
-def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
+def test_memory_estimate_counts_the_reward_model_once(folder, tmp_path, monkeypatch):
     cfg = grpo.Config(**{k: x for k, x in TINY.items() if k != "preset"}, **OWN["grpo"])
     model = load_model(folder).model
     parameters = sum(p.numel() for p in model.parameters())
@@ -261,10 +261,10 @@ def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     assert cfg.micro_batch == 8
 
 
-# Catches: a reference policy that is another one after a resume; a vocabulary, or a template, that is; a message
-# that asks for a flag which resume does not have.
+# Catches: another reference policy or another chat template after a resume; an error message with a flag that `spinup
+# resume` does not have.
 @pytest.mark.long
-def test_a_resumed_run_needs_the_model_that_it_began_with(folder, tmp_path):
+def test_resume_needs_the_unchanged_initial_model(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "m")
     prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
@@ -292,24 +292,24 @@ def test_a_resumed_run_needs_the_model_that_it_began_with(folder, tmp_path):
     assert go_on(2, resume=directory).progress["steps"][-1] == 2
 
 
-# Catches: a program in a template that raises through `spinup llm chat`.
+# Catches: an error in a chat template that is raised through `spinup llm chat`.
 @pytest.mark.parametrize("template", ["{% for", "{{ raise_exception('no') }}", "{{ messages[5].content.x.y }}"])
-def test_a_damaged_chat_template(template, folder, tmp_path):
+def test_damaged_chat_template_is_refused(template, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "m")
     (tmp_path / "m/chat_template.jinja").write_text(template)
     with pytest.raises(UserError, match=r"the chat template in m cannot be used \(.*\); fetch it again"):
         load_model("m")
 
 
-# Catches: a teacher that is asked only after the folder of the run was made.
-def test_a_task_without_a_teacher_leaves_no_folder(folder, tmp_path):
+# Catches: a check for a teacher after the folder of the run is created.
+def test_sft_without_a_teacher_creates_no_folder(folder, tmp_path):
     with pytest.raises(UserError, match="the task sentence has no teacher"):
         llm.sft("sentence", model=folder, quiet=True, max_tokens=8, log_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*"))
 
 
-# Catches: weights that fill the memory in fp32 before they are made smaller.
-def test_weights_are_loaded_in_the_type_of_the_run(folder, monkeypatch):
+# Catches: weights that are loaded in fp32 and fill the memory before they are converted.
+def test_weights_are_loaded_in_the_data_type_of_the_run(folder, monkeypatch):
     types, fill = [], checkpoint.fill
     monkeypatch.setattr(checkpoint, "fill", lambda model, source, where, dtype: types.append(dtype) or fill(
         model, source, where, dtype))

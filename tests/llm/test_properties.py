@@ -1,6 +1,6 @@
-"""What must not change a gradient, what must have none, what decides the weights: asked of the trainings themselves.
+"""Properties of updates in training runs: invariances of the gradient, zero gradients, and what determines the weights.
 
-A test takes hold of what a training hands to `Run.backward`, in the middle of an update, and hands over something else.
+Many tests catch a call of `Run.backward` in a training run, and repeat it with other arguments.
 """
 import itertools
 import math
@@ -37,14 +37,14 @@ GRPO = [*in_module("llm.algos.grpo", "llm")]
 LEARNING = [method for method in ALGORITHMS if method != "sft"]
 TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu"}
-FAR = {"kl_coef": 0.5, "at": 3, "lr": 0.005, "warmup": 0}                  # an update away from the start
+FAR = {"kl_coef": 0.5, "at": 3, "lr": 0.005, "warmup": 0}                  # the policy differs from the initial policy
 each_method = pytest.mark.parametrize("method", ALGORITHMS)
 
 
 class Mixed:
-    """Prompts of 2 to 5 letters and responses of any length; where the policy writes an a, a tool goes on with bb.
+    """Prompts of 2 to 5 characters and responses of any length. After each a of the policy, a tool writes bb.
 
-    The rewards are 0, .5 and 1, but for prompts that begin with a to d, of which every response earns .5.
+    The rewards are 0, .5 and 1. For prompts that begin with a to d, every response has a reward of .5.
     """
 
     name, alphabet, max_tokens = "mixed", "abcdefghij>", 7
@@ -64,7 +64,7 @@ class Mixed:
 
 
 class Repeated(Mixed):
-    """The same prompt, again and again."""
+    """All problems have the same prompt."""
 
     def problems(self, n, rng, held_out=False):
         return [Problem("hj>")] * n
@@ -72,7 +72,7 @@ class Repeated(Mixed):
 
 @pytest.fixture(scope="module")
 def start(make_model):
-    """The folder of a model that has learned to end its responses now and then."""
+    """The folder of a model that has learned to end some of its responses."""
     return make_model(task=Mixed(), total_steps=4, lr=0.02, warmup=0)
 
 
@@ -90,7 +90,7 @@ def train(start, tmp_path_factory):
 
 
 class Stop(Exception):
-    """Ends a training at a call of `Run.backward`, whose arguments it holds."""
+    """Ends a training run at a call of `Run.backward`. It holds the arguments of the call."""
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Call:
     whole: dict
 
     def gradient(self, micro_batch=0, **changes):
-        """The gradient of the call, with changes, and what it said."""
+        """The gradient and the diagnostics of the call with these changes."""
         c, grads = replace(self, **changes), [p.grad for p in self.run.model.parameters()]
         for grad in grads:
             grad.zero_()
@@ -121,11 +121,11 @@ class Call:
 
 @pytest.fixture(scope="module")
 def catch(train):
-    """The call of an update, the first unless `at` says otherwise: `catch("grpo", epochs=2)`; made once."""
+    """Call number `at` of `Run.backward` in a training run, cached: `catch("grpo", epochs=2)`."""
     made = {}
 
     def catch(method, at=1, move=0.0, **settings):
-        """move: how far the weights go before they are looked at, so that no ratio is 1."""
+        """move: size of a random change of the weights after the call was caught, so that no ratio is 1."""
         key = repr((method, at, move, settings))
         if key not in made:
             backward, calls = Run.backward, []
@@ -150,10 +150,10 @@ def catch(train):
 
 
 def same(found, expected, atol=1e-6):
-    """Two (gradient, stats); to a millionth."""
+    """Compare two (gradient, diagnostics), the gradients to `atol`."""
     assert expected[0].norm() > 0.01
     torch.testing.assert_close(found[0], expected[0], atol=atol, rtol=0)
-    assert found[1] == pytest.approx(expected[1], abs=1e-5, nan_ok=True)    # imitation has no ratio
+    assert found[1] == pytest.approx(expected[1], abs=1e-5, nan_ok=True)    # sft has no ratio
 
 
 # The gradient of an update.
@@ -164,8 +164,8 @@ def clipped(ratio, adv, config):
 
 
 def by_hand(call, method):
-    """The loss of a call as its paper writes it: a response at a time, read from its prompt's first token on, with no
-    padding, no micro-batch and no mask."""
+    """Loss of a call as in the paper, one response at a time after its whole prompt, without padding, micro-batches or
+    masks."""
     r, prompts, config, total = call.batch.responses, call.batch.prompts, call.run.config, 0.0
     counted = call.rows if method in ("dapo", "magistral", "best_of_n") else torch.arange(len(r.ids))
     rows, tokens = len(counted), sum(int(r.mask[b].sum()) for b in counted)
@@ -199,30 +199,30 @@ def by_hand(call, method):
     return total
 
 
-# Bugs that this finds: padding told by a token's id (1); the end token not trained (2); another temperature than the
-# sampler's (3); positions that count the padding (10); logits and mask a token apart (11).
-# Catches: each of these; `mean(1)` of a row with its padding; clip_high for clip_low; a denominator of the
-# micro-batch, or of the rows with contrast alone; Dr. GRPO's length as the longest of the batch; Magistral's as that of
-# a micro-batch; a sum in place of GSPO's mean; a gradient through CISPO's weight; SAPO's taus exchanged.
+# Catches: padding that is recognised by a token id; an end token without a gradient; another temperature than the
+# sampler's; positions that count the padding; logits and mask shifted by one token; `mean(1)` of a row with its
+# padding; clip_high in place of clip_low; the denominator of a micro-batch, or of the rows with non-zero variance only;
+# for Dr. GRPO, the length of the longest response of the batch; for Magistral, the lengths of a micro-batch; for GSPO,
+# a sum in place of the mean; for CISPO, a gradient through the weight; for SAPO, the two taus exchanged.
 @pytest.mark.parametrize(("method", "settings"), [
     *((m, {"clip_high": 0.1} if m == "cispo" else {}) for m in ALGORITHMS), ("grpo", FAR), ("gspo", FAR)])
-def test_an_update_follows_its_equation(method, settings, catch):
+def test_update_follows_the_equation_of_its_method(method, settings, catch):
     call = catch(method, move=0.05, **settings)
     r = call.batch.responses
     inside = torch.arange(r.ids.shape[1]) < r.lengths[:, None]
-    assert (inside & (r.mask == 0)).any() and len(r.lengths.unique()) > 3                    # tools, and every length
+    assert (inside & (r.mask == 0)).any() and len(r.lengths.unique()) > 3                    # tools, and many lengths
     found, stats = call.gradient()
     loss = by_hand(call, method)
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(call.run.model.parameters()))])
     same((found, {"loss": stats["loss"]}), (expected, {"loss": loss.item()}))
     if method in GRPO:
-        assert stats["clip_fraction"] > 0                                 # or the clip was not looked at
+        assert stats["clip_fraction"] > 0                                 # otherwise the clip is not tested
 
 
-# Bugs: padding told by a token's id (1), a NaN that is multiplied by 0 instead of left out (6).
-# Catches: `x * mask` in `select`, or after `exp`; `len(row)` for the tokens of a row.
+# Catches: padding that is recognised by a token id; a NaN that is multiplied by 0 and not left out, as by `x * mask` in
+# `select`, or after `exp`; `len(row)` in place of the number of the row's tokens.
 @each_method
-def test_padding_behind_responses_changes_nothing(method, catch):
+def test_padding_after_responses_does_not_change_the_gradient(method, catch):
     call = catch(method, move=0.05)
     r, T, more = call.batch.responses, call.batch.responses.ids.shape[1], 3
     mask = pad(r.mask, (0, more))
@@ -237,10 +237,10 @@ def test_padding_behind_responses_changes_nothing(method, catch):
     same(call.gradient(batch=batch, per_row=[longer(x) for x in call.per_row]), call.gradient())
 
 
-# Bug: padded prompts without positions of their own (10). Catches: `prompts.lengths` taken for the width in
-# `read`, for the state before the first token, for the positions or for the mask.
+# Catches: positions that count the padding of prompts; the width in place of `prompts.lengths` in `read`: for the state
+# before the first token, for the positions or for the mask.
 @each_method
-def test_padding_behind_prompts_changes_nothing(method, catch):
+def test_padding_after_prompts_does_not_change_the_gradient(method, catch):
     call = catch(method, move=0.05)
     ids, lengths = call.batch.prompts.ids, call.batch.prompts.lengths
     junk = torch.randint(12, (len(ids), ids.shape[1] + 3), generator=torch.Generator().manual_seed(1))
@@ -249,8 +249,8 @@ def test_padding_behind_prompts_changes_nothing(method, catch):
     same(call.gradient(batch=replace(call.batch, prompts=prompts)), call.gradient())
 
 
-# Prompts of one length take another path. Catches: the causal part of its mask one token off.
-def test_prompts_of_one_length_may_be_padded_too(catch):
+# Prompts of equal length have their own code path. Catches: a shift by one token in the causal part of its mask.
+def test_padding_of_equally_long_prompts_does_not_change_the_gradient(catch):
     call = catch("grpo", move=0.05)
     ids = call.batch.prompts.ids[:, :2].contiguous()                      # of two tokens each
     equal, padded = Prompts(ids, torch.full((8,), 2)), Prompts(pad(ids, (0, 3), value=7), torch.full((8,), 2))
@@ -258,12 +258,12 @@ def test_prompts_of_one_length_may_be_padded_too(catch):
     same(*(call.gradient(batch=replace(call.batch, prompts=p)) for p in (equal, padded)))
 
 
-# Bugs: the loss shown is that of the last micro-batch (5); it changes with their size (16), or the gradient does (17);
-# entropy divided by the tokens twice (4).
-# Catches: `zero_grad` in the loop; the denominator of a piece; `found["loss"] = `; stats not weighed by tokens.
+# Catches: the loss of the last micro-batch in the log (`found["loss"] = `); a loss or a gradient that depends on the
+# size of the micro-batches; entropy that is divided by the tokens twice; `zero_grad` in the loop; the denominator of a
+# micro-batch; diagnostics that are not weighted by tokens.
 @each_method
 @pytest.mark.parametrize("micro_batch", [1, 3])
-def test_micro_batches_and_the_order_of_rows_change_nothing(method, micro_batch, catch):
+def test_micro_batches_and_order_of_rows_do_not_change_an_update(method, micro_batch, catch):
     call = catch(method, move=0.05)
     whole = call.gradient()
     shuffled = call.rows[torch.randperm(len(call.rows), generator=torch.Generator().manual_seed(2))]
@@ -271,17 +271,17 @@ def test_micro_batches_and_the_order_of_rows_change_nothing(method, micro_batch,
     same(call.gradient(micro_batch, rows=shuffled), whole)
 
 
-# Catches: the denominator of the rows given (17).
+# Catches: a denominator of the given rows only.
 @each_method
-def test_accumulation_changes_nothing(method, catch):
+def test_gradients_of_parts_of_an_update_add_up_to_its_gradient(method, catch):
     call = catch(method, move=0.05)
     parts = [call.gradient(rows=rows)[0] for rows in call.rows.tensor_split(2)]
     torch.testing.assert_close(sum(parts), call.gradient()[0], atol=1e-6, rtol=0)
 
 
-# Bug: entropy that is -mean log-probability, or divided by the tokens twice (4).
-# Catches: either; the entropy of what is beyond the end, or of the untempered logits.
-def test_the_entropy_shown_is_that_of_own_tokens(catch):
+# Catches: the mean of -log-probability in place of the entropy; an entropy that is divided by the tokens twice; the
+# entropy after the end of a response, or of logits without the temperature.
+def test_logged_entropy_is_the_mean_over_the_policys_tokens(catch):
     call, total, count = catch("rloo"), 0.0, 0
     r, prompts = call.batch.responses, call.batch.prompts
     for b in call.rows.tolist():
@@ -292,10 +292,11 @@ def test_the_entropy_shown_is_that_of_own_tokens(catch):
     assert call.gradient()[1]["entropy"] == pytest.approx(total / count, abs=1e-5)
 
 
-# Catches: the rows left out not counted; with a penalty for divergence, which they do pay: left out at all.
+# Catches: a denominator without the rows that are left out; rows that are left out although there is a KL penalty,
+# which applies to them too.
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1])
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "gspo", "cispo", "sapo"])
-def test_leaving_out_groups_with_zero_variance_changes_nothing(method, kl_coef, catch):
+def test_leaving_out_groups_with_zero_variance_keeps_the_gradient(method, kl_coef, catch):
     call = catch(method, move=0.05, kl_coef=kl_coef)
     everything, rewards = torch.arange(len(call.batch.rewards)), call.batch.rewards
     counted = call.batch.responses.mask.sum() if method == "cispo" else 32
@@ -305,9 +306,9 @@ def test_leaving_out_groups_with_zero_variance_changes_nothing(method, kl_coef, 
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-# Catches: groups told apart by rewards less the penalty, which a length alone would bring back; rewards without
-# the penalty in the advantage.
-def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
+# Catches: a selection of groups by rewards with the length penalty, where different lengths alone would keep a group;
+# advantages of rewards without the penalty.
+def test_dapo_selects_groups_before_it_subtracts_the_length_penalty(catch):
     call = catch("dapo", overlong=5)
     r, run = call.batch.responses, call.run
     penalised = call.batch.rewards + grpo.overlong_penalty(r.lengths, run.max_tokens, 5)
@@ -317,9 +318,9 @@ def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
     assert torch.equal(call.per_row[0][:, 0], grpo.group_advantage(penalised, 4))
 
 
-# Catches: an optimiser that is not told, of the policy or of the value function.
+# Catches: an optimiser, of the policy or of the value function, that does not get these settings.
 @pytest.mark.parametrize("method", [*ALGORITHMS, "ppo", "dpo", "reward_model"])
-def test_adams_eps_and_the_clip_of_gradients_are_settings(method, start, tmp_path, monkeypatch):
+def test_adam_eps_and_max_grad_norm_reach_every_optimiser(method, start, tmp_path, monkeypatch):
     made = []
     init = FlatAdam.__init__
 
@@ -341,26 +342,26 @@ def test_adams_eps_and_the_clip_of_gradients_are_settings(method, start, tmp_pat
     assert made == [(0.125, 0.375)] * (2 if method == "ppo" else 1)
 
 
-# Catches: log-probabilities of the sampler's at another temperature; a loss whose slope at 1 is not 1.
+# Catches: log-probabilities of the sampler at another temperature; a loss whose derivative at ratio 1 is not 1.
 @pytest.mark.parametrize("loss", [x for x in grpo.LOSSES if x != "sequence"])
-def test_at_ratio_1_grpo_is_reinforce(loss, catch):
+def test_gradient_of_grpo_at_ratio_1_is_that_of_reinforce(loss, catch):
     ours, plain = catch("grpo", average="token", loss=loss), catch("reinforce")
-    assert torch.equal(ours.batch.responses.ids, plain.batch.responses.ids)                  # the same draw
+    assert torch.equal(ours.batch.responses.ids, plain.batch.responses.ids)                  # the same samples
     found, stats = ours.gradient()
     same((found, {}), (plain.gradient(per_row=ours.per_row[:1], rows=ours.rows)[0], {}))
     assert stats["clip_fraction"] == pytest.approx(0, abs=1e-6) and abs(stats["loss"]) < (5 if loss == "gate" else 1)
 
 
-# Catches: a response's ratio whose gradient is a sum over its tokens.
-def test_at_ratio_1_gspo_is_grpo(catch):
+# Catches: a ratio of a response whose gradient is a sum over its tokens.
+def test_gradient_of_gspo_at_ratio_1_is_that_of_grpo(catch):
     ours, theirs = catch("gspo"), catch("grpo")
     same((ours.gradient()[0], {}), (theirs.gradient()[0], {}))
 
 
-# Bugs: the end token has no gradient (2), what a tool wrote has one. A prompt's tokens have no column at all.
-# Catches: the mask of the sampler without the end token, or with the tool's; `demonstrated` likewise; no mask.
+# The tokens of a prompt have no column. Catches: a mask, of the sampler or of `demonstrated`, without the end token or
+# with the tool's tokens; a missing mask.
 @each_method
-def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
+def test_only_the_policys_tokens_have_gradients(method, catch, monkeypatch):
     call, leaves = catch(method), []
 
     def leaf(*args, **kwargs):
@@ -370,7 +371,7 @@ def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
 
     monkeypatch.setattr("llm.learn.score", leaf)
     Run.backward(call.run, call.batch, call.rows, call.loss, *call.per_row, **call.whole)
-    rows = call.rows[call.batch.responses.of[call.rows].argsort(stable=True)]    # as the learner orders them
+    rows = call.rows[call.batch.responses.of[call.rows].argsort(stable=True)]    # in the order of the learner
     part, adv = call.batch.responses[rows].trimmed(), torch.ones(1)
     if call.per_row:
         adv = call.per_row[0][rows][:, :part.ids.shape[1]]
@@ -380,9 +381,9 @@ def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
     assert part.mask[ended, last].all() and leaves[0].grad[ended, last].any()
 
 
-# Catches: columns beyond the longest response of a micro-batch, computed; `per_row` cut in another way.
+# Catches: columns that are computed after the longest response of a micro-batch; `per_row` with another width.
 @pytest.mark.parametrize("method", ["grpo", "reinforce", "sft"])
-def test_columns_beyond_the_end_of_every_response_are_not_computed(method, catch, monkeypatch):
+def test_columns_after_the_end_of_every_response_are_not_computed(method, catch, monkeypatch):
     call, read = catch(method, move=0.05), []
 
     def spy(model, prompts, of, ids, lengths, **settings):
@@ -399,12 +400,11 @@ def test_columns_beyond_the_end_of_every_response_are_not_computed(method, catch
     assert read == [(len(r.of[piece].unique()), (len(piece), r.lengths[piece].max())) for piece in rows.split(4)]
 
 
-# Bugs: log-probabilities of another temperature than the draw's (3); ratios that noise has moved before any step (12).
-# Catches: either at temperature 1; a sampler that keeps the first weights, or looks at what lies in its cache
-# behind a row's last token.
+# Catches: a temperature of 1 in the sampler or in the learner; ratios that differ from 1 before the first step; a
+# sampler that keeps the first weights, or that reads the cache after the last token of a row.
 @pytest.mark.parametrize("at", [1, 5])
 @pytest.mark.parametrize("method", ["grpo", "remax"])
-def test_the_sampler_and_the_learner_agree(method, at, catch):
+def test_sampler_and_learner_compute_the_same_log_probabilities(method, at, catch):
     call = catch(method, at=at, lr=0.02, warmup=0)
     moved = (weights(call.run.model) - weights(call.run.reference)).norm()
     assert moved > 1 if at > 1 else moved == 0
@@ -415,22 +415,22 @@ def test_the_sampler_and_the_learner_agree(method, at, catch):
     assert stats["ratio_min"] == pytest.approx(1, abs=1e-5) and stats["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
-# Catches: the sampler's log-probabilities as the old ones, whose ratios in bf16 go from .99 to 1.01 here; in
-# REINFORCE and in the log, a KL that is nothing but rounding.
+# Catches: log-probabilities of the sampler as the old ones: in bf16 their ratios are between .99 and 1.01 here; a KL
+# divergence that is only a rounding error, in REINFORCE or in the log.
 @pytest.mark.long
-def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
+def test_ratio_starts_at_1_in_bf16(train, make_model, monkeypatch):
     start = make_model(task=Mixed(), layers=3, width=64, heads=4, total_steps=1, lr=1e-6)
 
     def on_device(start, cfg):
         for p in start.model.bfloat16().blocks.parameters():
-            p.data.mul_(4 if p.dim() == 2 else 1)                         # large numbers, which round far
+            p.data.mul_(4 if p.dim() == 2 else 1)                         # large weights have large rounding errors
         return start
 
     monkeypatch.setattr("llm.warmup.on_device", on_device)
     for method in ("grpo", "ppo"):
         row = {name: x[0] for name, x in train(method, model=start, minibatches=1).progress.items()}
         assert row["ratio_min"] == row["ratio_max"] == 1.0 and row["grad_norm"] > 0, method
-    monkeypatch.setattr("llm.learn.EXACT", 0)                             # the KL from the sampled tokens alone
+    monkeypatch.setattr("llm.learn.EXACT", 0)                             # the KL estimated from sampled tokens
     same = train("rloo", model=start, reward=lambda prompt, response: 0.5, kl_coef=1.0, lr=0.1, warmup=0, held_out=32)
     assert set(same.progress["kl_to_initial"]) == set(same.progress["kl_of_response"]) == {0.0}
     still = same.policy.model
@@ -438,11 +438,11 @@ def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
     assert still.dtype == torch.bfloat16 and torch.equal(weights(still), weights(begun))
 
 
-# Bug: the last piece is dropped (9). Catches: `rows[:n // minibatches * minibatches]`; one order for all epochs;
-# pieces without a row, where there are more pieces than rows.
+# Catches: a last minibatch that is left out, as by `rows[:n // minibatches * minibatches]`; the same order in all
+# epochs; empty minibatches, if there are fewer rows than minibatches.
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "dapo", "gspo", "magistral", "best_of_n"])
 @pytest.mark.parametrize("minibatches", [3, 32])
-def test_every_row_is_used_once_an_epoch(method, minibatches, train, monkeypatch):
+def test_every_row_is_used_once_per_epoch(method, minibatches, train, monkeypatch):
     backward, used, batches = Run.backward, [], []
 
     def spy(run, batch, rows, *args, **whole):
@@ -459,33 +459,35 @@ def test_every_row_is_used_once_an_epoch(method, minibatches, train, monkeypatch
     assert half == min(minibatches, len(first)) and (method != "grpo" or sorted(first) == contrast)
 
 
-# Catches: the denominator of a whole batch, with which three pieces step a third as far (17).
+# Catches: the denominator of the whole batch: with it, the gradients of three minibatches are a third as large.
 @pytest.mark.parametrize("method", GRPO)
-def test_the_mean_over_minibatches_is_the_batch(method, catch):
+def test_mean_gradient_of_minibatches_is_that_of_the_batch(method, catch):
     call, whole = catch(method, minibatches=3, move=0.05), catch(method, move=0.05)
     found = call.gradient(rows=whole.rows)[0] / 3
     torch.testing.assert_close(found, whole.gradient()[0], atol=1e-6, rtol=0)
 
 
-# What has no gradient.
+# What must have no gradient.
 
 ADVANTAGES = {"rloo": reinforce.leave_one_out, "grpo": grpo.group_advantage,
               "dr_grpo": lambda rewards, samples: grpo.group_advantage(rewards, samples, "mean")}
 
 
-# Bugs: the deviation of a group of one is NaN (8); .7 - mean of eight .7 is not 0, and divided by a deviation of as
-# little is 1. Catches: no `where`; in `group_advantage`, where the mean of `std_mean` happens to be exact, no
-# `where` and `correction=1`, or another mean.
+# Catches: the standard deviation of a group of one, which is NaN; the rounding error of .7 - mean of eight .7, which is
+# not 0, and which is 1 after a division by an equally small standard deviation; a missing `where`. In
+# `group_advantage`, the mean of `std_mean` happens to be exact. There it catches a missing `where` only together with
+# `correction=1` or with another mean.
 @pytest.mark.parametrize("advantage", ADVANTAGES.values(), ids=ADVANTAGES)
 @pytest.mark.parametrize(("reward", "samples"), [(1.0, 1), (0.7, 8), (0.0, 8), (1e6 + 0.1, 3)])
-def test_groups_with_zero_variance_have_no_advantage(advantage, reward, samples):
+def test_groups_with_zero_variance_have_an_advantage_of_zero(advantage, reward, samples):
     assert torch.equal(advantage(torch.full((5 * samples,), reward), samples), torch.zeros(5 * samples))
 
 
-# Catches: each `where` of the above; REINFORCE++ whitening what rounding leaves of equal rewards, until it is as
-# large as a real advantage. Adam then steps as far as ever, for the length of a gradient does not matter to it.
+# Catches: each missing `where` of the functions above; REINFORCE++ that whitens the rounding errors of equal rewards,
+# which then are as large as real advantages. Adam would make a full step with them, because its steps do not depend on
+# the size of the gradient.
 @pytest.mark.parametrize("method", [m for m in LEARNING if m not in ("reinforce", "best_of_n")])
-def test_a_training_with_zero_variance_leaves_the_weights_alone(method, train, start):
+def test_equal_rewards_do_not_change_the_weights(method, train, start):
     class Same(Mixed):
         def reward(self, problem, response):
             return 0.7
@@ -500,15 +502,15 @@ LOSSES = {"policy_gradient": lambda logp, old, adv, mask: policy_gradient(logp, 
           "clipped_surrogate": lambda logp, old, adv, mask: clipped_surrogate(logp, old, adv, (0.2, 0.28), mask)[0]}
 
 
-# Bug: the mean of no steps is NaN (6). Catches: either `clamp(min=1)` of masked.py left out; a product with the
-# mask, which leaves the NaN of an empty row.
+# Catches: a mean over no steps, which is NaN without the `clamp(min=1)` of masked.py; a product with the mask, in which
+# the NaN of an empty row stays NaN.
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("settings", [{"mode": "token"}, {"mode": "token", "denominator": 6}, {"mode": "sequence"},
                                       {"mode": "constant", "length": 7}], ids=str)
 def test_empty_rows_have_no_gradient(loss, settings):
     g, mask = torch.Generator().manual_seed(0), torch.tensor([[1.0, 1, 0], [0, 0, 0], [1, 0, 1]])
     logp, noise, adv = (torch.where(mask > 0, torch.randn(3, 3, generator=g), torch.nan) for _ in range(3))
-    old = logp + 0.05 * noise                                             # within the clip
+    old = logp + 0.05 * noise                                             # within the clip range
     logp.requires_grad_()
     aggregate(loss(logp, old, adv, mask), mask, **settings).backward()
     assert torch.equal(logp.grad != 0, mask > 0)
@@ -522,10 +524,9 @@ def test_empty_rows_have_no_gradient(loss, settings):
     assert torch.equal(returns, nothing) and torch.equal(whiten(returns, nothing), nothing)
 
 
-# Bug: prompts that come twice in a batch become one group, found by their text (13).
-# Catches: groups of equal `of`, or of equal prompts.
+# Catches: one group for two equal prompts, found by their text or by equal `of`.
 @pytest.mark.parametrize("method", ["rloo", "grpo", "dr_grpo"])
-def test_a_prompt_that_comes_twice_has_two_groups(method, catch):
+def test_equal_prompts_in_a_batch_have_separate_groups(method, catch):
     call = catch(method, task=Repeated(), prompts=3)
     adv, rewards = call.per_row[0].view(3, 4), call.batch.rewards.view(3, 4)
     centred = rewards - rewards.mean(1, keepdim=True)
@@ -533,7 +534,7 @@ def test_a_prompt_that_comes_twice_has_two_groups(method, catch):
     torch.testing.assert_close(torch.cosine_similarity(adv, centred), torch.ones(3))
 
 
-# What decides the weights.
+# What determines the weights.
 
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
@@ -543,9 +544,9 @@ def start_weights(folder):
     return weights(load_model(folder).model)
 
 
-# Catches: `manual_seed` left out of `Training`; problems drawn from numpy's global generator.
+# Catches: a missing `manual_seed` in `Training`; problems sampled with the global generator of NumPy.
 @each_method
-def test_the_seed_decides_the_weights_and_nothing_else_does(method, train):
+def test_only_the_seed_determines_the_weights(method, train):
     settings = {"total_steps": 4, "lr": 0.01} | ({} if method in ("sft", *REINFORCE) else {"minibatches": 2})
 
     def end(junk, seed):
@@ -560,15 +561,15 @@ def test_the_seed_decides_the_weights_and_nothing_else_does(method, train):
     assert not torch.allclose(end(11, seed=2), first, atol=1e-3)
 
 
-# Catches: a generator of the sampler's that the seed does not reach.
+# Catches: a generator of the sampler that does not depend on the seed.
 @pytest.mark.parametrize("method", LEARNING)
-def test_the_seed_decides_what_is_drawn(method, catch):
+def test_seed_determines_the_sampled_responses(method, catch):
     one, other = (catch(method, task=Repeated(), seed=seed).batch.responses.ids for seed in (1, 2))
     assert not torch.equal(one, other)
 
 
-# Catches: `fresh` without its seed.
-def test_the_seed_decides_a_model_made_here(train):
+# Catches: a missing seed in `fresh`.
+def test_only_the_seed_determines_the_weights_of_a_new_model(train):
     def end(junk, seed):
         torch.manual_seed(junk)
         return weights(train("sft", model="", seed=seed).policy.model)
@@ -582,7 +583,7 @@ FEW = {"pairs": 8, "batch": 8, "data": 32, "keep": 0.0, "prompts": 4, "samples":
        "minibatches": 1, "value_lr": 0.01}
 
 
-# Catches: a step without the rate of its update; a warmup or a fall that is not passed on.
+# Catches: a step without the learning rate of its update; a warmup or a decay that is not passed on.
 @pytest.mark.parametrize("method", RATED)
 def test_each_update_has_its_learning_rate(method, start, tmp_path, monkeypatch):
     rates, step = [], FlatAdam.step
@@ -599,5 +600,5 @@ def test_each_update_has_its_learning_rate(method, start, tmp_path, monkeypatch)
                         log_dir=str(tmp_path))
     module.train(cfg)
     expected = [step_size(0.01, update, 3, 2, True) for update in range(3)]
-    found = [lr for lr in rates if lr is not None]            # a predictor of its own has a constant one
+    found = [lr for lr in rates if lr is not None]            # a separate predictor has a constant one
     assert [rate for rate, _ in itertools.groupby(found)] == pytest.approx(expected)

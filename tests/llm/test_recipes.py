@@ -1,4 +1,4 @@
-"""Recipes: TOML files of stages, built-in and of the user; what is wrong in them is refused before anything is made."""
+"""Recipes: TOML files of stages, built-in or of the user. Mistakes are refused before anything is created."""
 import shutil
 import signal
 from pathlib import Path
@@ -65,7 +65,7 @@ WORDS = ("llm", "recipe", "far/mine.toml", "--exp-name", "x")
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """The folder in which MINE ran without a stop."""
+    """The folder of an uninterrupted run of the recipe MINE."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -78,14 +78,15 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def done(whole, tmp_path) -> Path:
-    """A copy of that, in the folder of the test."""
+    """A copy of the finished recipe, in the folder of the test."""
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
-# Catches: a reference that stays a name; settings of the file that a stage does not get; a table of one task.
+# Catches: a reference that is not replaced by a folder; settings of the file that a stage does not get; a report on one
+# task only.
 @pytest.mark.long
-def test_a_file_of_the_users_own_from_anywhere(whole):
+def test_recipe_file_of_the_user_runs_and_reports_all_stages(whole):
     config = {stage: read_json(whole / folder / "config.json")["config"] for stage, folder in RUNS.items()}
     assert (config["chosen"]["model"], config["pairs"]["model"]) == (str(RUNS["base"]), str(RUNS["chosen"]))
     assert (config["student"]["model"], config["student"]["teacher"]) == (str(RUNS["base"]), str(RUNS["pairs"]))
@@ -99,10 +100,11 @@ def test_a_file_of_the_users_own_from_anywhere(whole):
     assert "the start." in (whole / "runs/x_s1/report.md").read_text()
 
 
-# Catches: a stage begun again or on another start; a finished one that is written once more.
+# Catches: a stage that starts again from its beginning, or from another initial policy; a finished stage that is
+# written again.
 @pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES[1:])
-def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, tmp_path):
+def test_same_command_resumes_a_recipe_killed_in_any_stage(stage, whole, start, rows, wait_for, cli, curve, tmp_path):
     Path("far").mkdir()
     shutil.copy(whole / "far/mine.toml", "far/mine.toml")
     process, directory, earlier = start(*WORDS), tmp_path / RUNS[stage], STAGES[:STAGES.index(stage)]
@@ -123,7 +125,7 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
 
 
 @pytest.mark.long
-def test_flags_of_all_stages_and_of_one(cli, tmp_path):
+def test_flags_change_settings_of_all_stages_or_of_one(cli, tmp_path):
     (tmp_path / "mine.toml").write_text(MINE)
     ran = cli("llm", "recipe", "mine.toml", "--held-out", 4, "--total-steps", 2, "--base.total-steps", 60, "--seed", 3,
               "--log-dir", "r", "--chosen.keep", 0, "--quiet")
@@ -135,10 +137,10 @@ def test_flags_of_all_stages_and_of_one(cli, tmp_path):
     assert (tmp_path / "r/mine_mix_reverse_sort_1_s3/report.md").exists()
 
 
-# Catches: a recipe that is not in the list; one whose stages could not start.
+# Catches: a recipe that is missing in the list; a recipe with a stage that could not start.
 @pytest.mark.long("instructgpt")
 @pytest.mark.parametrize("name", recipe_names())
-def test_built_in_recipes_are_listed_and_could_start(name, cli, tree):
+def test_built_in_recipes_are_listed_and_can_start(name, cli, tree):
     listed = cli("llm", "recipe")
     assert listed.code == 0 and f"  {name} " in listed.out and recipe_names()[name] in listed.out
     recipe = find_recipe(name)
@@ -149,7 +151,7 @@ def test_built_in_recipes_are_listed_and_could_start(name, cli, tree):
 
 
 SFT = '[stages.base]\nmethod = "sft"\n'
-WRONG = {                                                                 # what a file holds, and words of the answer
+WRONG = {                                                                 # text of a file, words of the error message
     "method": ('[stages.base]\nmethod = "sftt"', "stage base: there is no method 'sftt'. Did you mean 'sft'?"),
     "no method": ("[stages.base]\nlr = 1", "stage base: there is no method 'base'."),
     "setting": (SFT + "total_step = 3", "stage base: sft has no setting 'total_step'. Did you mean 'total_steps'?"),
@@ -178,7 +180,7 @@ WRONG = {                                                                 # what
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_answered_before_anything_is_made(case, cli, tree, tmp_path):
+def test_mistakes_in_a_file_are_refused_before_anything_is_created(case, cli, tree, tmp_path):
     text, answer = WRONG[case]
     (tmp_path / "mine.toml").write_text(text)
     refused = cli("llm", "recipe", "mine.toml")
@@ -193,20 +195,20 @@ def test_a_mistake_is_answered_before_anything_is_made(case, cli, tree, tmp_path
     ("qwq --generl.lr 3", "has no flag --generl.lr. Did you mean '--general.lr'?"),
     ("qwq --general.model m", "--general.model cannot be set, because all stages share a name"),
     ("qwq --verified.width 32", "--verified.width cannot be set")])
-def test_a_mistake_on_the_command_line(words, answer, cli, tree):
+def test_mistakes_on_the_command_line_are_refused(words, answer, cli, tree):
     refused = cli("llm", "recipe", *words.split())
     assert (refused.code, refused.out) == (2, "") and answer in refused.err and tree() == []
 
 
-def test_a_stage_that_is_none(tmp_path, monkeypatch):
+def test_unknown_stage_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"the recipe qwq has no stage 'generl'\. Did you mean 'general'\?"):
         llm.recipe("qwq", {"generl": {"lr": 1.0}})
     assert not list(tmp_path.iterdir())
 
 
-# Catches: a table that shows 0 for what is unknown, or loses a column.
-def test_the_table_of_a_report():
+# Catches: a table with 0 for unknown numbers, or with a missing column.
+def test_table_of_a_report_shows_unknown_numbers_as_dashes():
     base = {"stage": "a", "method": "sft", "measure": "held_out_accuracy", "result": 0.5, "seconds": 1.6,
             "tokens": 1234, "kl_of_response": 0.0, "length": 2.5, "entropy": None}
     table = as_table([base | {"before": {}, "after": {"t": 0.5, "u": None}},
@@ -217,9 +219,9 @@ def test_the_table_of_a_report():
     assert len(lines) == 3 and lines[0].startswith("stage  method  its own measure")
 
 
-# Catches: a weight that does not count; the policy's own task in place of the older one.
+# Catches: a `ptx_coef` without an effect; demonstrations of the policy's own task in place of the older one.
 @pytest.mark.long
-def test_ppo_with_the_pretraining_mix_does_not_forget(tmp_path, monkeypatch, two_rows):
+def test_ppo_ptx_does_not_forget_the_older_task(tmp_path, monkeypatch, two_rows):
     monkeypatch.chdir(tmp_path)
     small = {"layers": 1, "width": 32, "heads": 2, "held_out": 64, "threads": 1, "tensorboard": False, "quiet": True,
              "preset": "none"}

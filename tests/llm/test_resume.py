@@ -1,4 +1,4 @@
-"""A run of a language model that is killed, or in the making of its start, goes on as if nothing had happened."""
+"""A stopped run of a language model resumes with the same curve, also if it was stopped during the SFT before it."""
 import signal
 from pathlib import Path
 
@@ -14,9 +14,9 @@ RUN = Path("runs/x/x_s1")
 WORDS = ["--task", "reverse:length=2,symbols=10", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--exp-name", "x"]
 LEARNING = [*WORDS, "--prompts", 4, "--samples", 4, "--reward", "score.py:early", "--lr", 0.01]
-# Rows stand for two updates, checkpoints for seven, so that every other one falls within a row.
+# A row covers two updates, and a checkpoint seven, so every other checkpoint falls within a row.
 LONG = ["--total-steps", 80, "--checkpoint-steps", 7]
-KILLED = {                                                                # words, and kills
+KILLED = {                                                                # words of the command, and number of kills
     "sft": (["sft", *WORDS, "--batch", 8, "--demonstrations", 50], 1),
     "reinforce": (["reinforce", *LEARNING], 1),                           # which has a running mean
     "grpo": (["grpo", *LEARNING, "--epochs", 2, "--minibatches", 2, "--kl-coef", 0.1], 1)}
@@ -24,17 +24,17 @@ KILLED = {                                                                # word
 
 @pytest.fixture
 def scored(tmp_path) -> None:
-    """score.py: a reward that any model earns some of."""
+    """score.py: a reward that is above 0 for some responses of any model."""
     (tmp_path / "score.py").write_text(
         "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
 
 
-# Catches: `sums` (sft), `expected` (reinforce), `generator` or the optimiser (grpo) left out of `keep`;
-# progress.csv not cut (sft).
+# Catches: `sums` (sft), `expected` (reinforce), `generator` or the optimiser (grpo) missing in the checkpoint; a
+# progress.csv that is not cut (sft).
 @pytest.mark.long
 @pytest.mark.parametrize("name", KILLED)
-def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, scored, beginner, killed, cli,
-                                                                             curve, tmp_path):
+def test_killed_run_resumes_with_the_same_curve(name, scored, beginner, killed, cli,
+                                                curve, tmp_path):
     words, kills = KILLED[name]
     words = ["llm", *words, *LONG, "--model", beginner]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -49,15 +49,16 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
                                                 f"`spinup resume {RUN} --total-steps 160` extends it\n")
 
 
-# Catches: a start that is begun again, or taken as it is where it was stopped.
+# Catches: an initial policy whose SFT starts from the beginning again; an initial policy that is used before its SFT
+# has ended.
 @pytest.mark.long
-def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve, tmp_path):
+def test_command_killed_during_sft_of_its_initial_policy_resumes(start, rows, wait_for, cli, curve, tmp_path):
     words = ["llm", "grpo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
              "--total-steps", 3, "--sft-accuracy", 0.12, "--seed", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     (whole,) = (tmp_path / "whole").glob("start_*/*")
     steps = read_json(whole / "result.json")["steps"]
-    assert 75 < steps < 1000                                              # it stopped at the accuracy, and not at once
+    assert 75 < steps < 1000                                              # SFT stopped at the accuracy, but not at once
     directory, process = tmp_path / "runs" / whole.relative_to(tmp_path / "whole"), start(*words)
     wait_for(lambda: (directory / "checkpoint.pt").exists(), process)
     process.kill()
@@ -69,9 +70,9 @@ def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve,
     assert curve(directory) == curve(whole) and curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
 
 
-# Catches: a learning that goes on from a start that was stopped.
+# Catches: training on rewards that starts from an initial policy with interrupted SFT.
 @pytest.mark.long
-def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path):
+def test_ctrl_c_during_sft_of_the_initial_policy_prints_how_to_resume(cli, curve, monkeypatch, tmp_path):
     words = ["llm", "rloo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
              "--total-steps", 3, "--sft-accuracy", 0.12]
     backward, left = Run.backward, [30]
@@ -94,14 +95,15 @@ def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path)
     again = cli(*words)
     assert again.code == 0 and "resuming at step 30\n" in again.out
     assert read_json(tmp_path / RUN / "config.json")["start"] == str(directory.relative_to(tmp_path))
-    longer = cli("resume", directory, "--total-steps", "5000")            # it would change what other runs begin with
+    longer = cli("resume", directory, "--total-steps", "5000")            # it is the initial policy of other runs
     assert longer.code == 2 and "is the initial policy of other runs and must not change" in longer.err
     assert read_json(directory / "config.json")["config"]["total_steps"] != 5000
 
 
-# Catches: a generator made anew when loaded; `extremes` not loaded; a checkpoint that clears what a row gathered.
+# Catches: a new generator after a load; a load without `extremes`; a checkpoint that clears the sums of the current
+# row.
 @pytest.mark.parametrize("method", ["reinforce", "remax", "reinforce_pp", "dr_grpo", "dapo", "best_of_n"])
-def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginner, cli, curve, monkeypatch, tmp_path):
+def test_number_of_checkpoints_does_not_change_the_curve(method, scored, beginner, cli, curve, monkeypatch, tmp_path):
     monkeypatch.setattr(Run, "epochs", 4)                                 # rows of three updates
     words = ["llm", method, *LEARNING, "--total-steps", 12, "--model", beginner, "--quiet",
              *(["--keep", 0.3] if method == "best_of_n" else [])]
@@ -112,8 +114,8 @@ def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginne
     assert load_checkpoint(tmp_path / "1/x/x_s1/checkpoint.pt")["update"] == 12
 
 
-# Catches: no `stopped` in the checkpoint: what had reached its accuracy would imitate on.
-def test_a_run_that_reached_its_accuracy_is_finished(beginner, cli, tmp_path, monkeypatch):
+# Catches: a checkpoint without `stopped`. A run that had reached its accuracy would continue SFT.
+def test_resumed_run_that_reached_its_accuracy_stays_finished(beginner, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"task": "reverse:length=2,symbols=10", "held_out": 8, "threads": 1, "tensorboard": False, "batch": 8,
                 "preset": "none", "quiet": True, "model": beginner, "stop_accuracy": 1e-9, "stop_every": 4}

@@ -1,4 +1,4 @@
-"""A run of a language model: its folder, its rows, where it begins, what is said of it, and the policy it gives."""
+"""A run of a language model: its folder, its rows, its initial policy, its warnings, and its final policy."""
 import json
 import math
 import re
@@ -34,7 +34,7 @@ METHODS = {name: algorithm.module for name, algorithm in algorithms("llm").items
 REVERSE = "reverse:length=2,symbols=10"
 TINY = {"task": REVERSE, "held_out": 8, "total_steps": 4, "quiet": True, "tensorboard": False, "threads": 1,
         "preset": "none"}
-SHAPE = {"layers": 1, "width": 16, "heads": 2}                            # of a model made here
+SHAPE = {"layers": 1, "width": 16, "heads": 2}                            # of a new model
 WORDS = ["--task", REVERSE, "--held-out", 8, "--total-steps", 4, "--threads", 1, "--preset", "none"]
 
 
@@ -45,12 +45,12 @@ def inside(tmp_path, monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def able(make_model) -> str:
-    """The folder of a model that answers a part of the problems, and knows more than it says when it draws."""
+    """The folder of a model that solves some problems. Its greedy responses are better than its samples."""
     return make_model(total_steps=60, lr=0.02, warmup=0, batch=48, held_out=100)
 
 
 def early(prompt: str, response: str) -> float:
-    """A reward that any model earns some of: for the letters up to e."""
+    """A reward for the letters a to e, which is above 0 for some responses of any model."""
     return sum(letter in "abcde" for letter in response) / 3
 
 
@@ -72,7 +72,7 @@ def weights(result: Result) -> torch.Tensor:
 
 
 # Catches: the KL divergence in the other direction.
-def test_the_kl_of_a_row_is_from_the_policy_to_its_start(beginner, monkeypatch):
+def test_kl_in_a_row_is_from_the_policy_to_its_initial_policy(beginner, monkeypatch):
     seen, real = [], kl_to_reference
     monkeypatch.setattr("llm.run.kl_to_reference", lambda model, reference, *rest: seen.append(
         (model, reference)) or real(model, reference, *rest))
@@ -81,8 +81,8 @@ def test_the_kl_of_a_row_is_from_the_policy_to_its_start(beginner, monkeypatch):
     assert [all(map(torch.equal, net.parameters(), start.parameters())) for net in seen[-1]] == [False, True]
 
 
-# Catches: a start that is not written down; no accuracies in result.json.
-def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
+# Catches: an initial policy that is not recorded; missing accuracies in result.json.
+def test_run_folder_has_all_files_and_entries(cli, beginner, tmp_path, full_runs):
     assert cli("llm", "dapo", *WORDS, "--model", beginner, "--prompts", 4, "--exp-name", "back", "--seed", 7).code == 0
     run = tmp_path / "runs/back/back_s7"
     files = {p.name for p in run.iterdir()}
@@ -109,13 +109,14 @@ def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-# What the methods of a file have besides, measured at every update, and at every row.
+# More columns of the methods of a file: measured at every update, and at every row.
 OWN = {"ppo": (["value_loss", "explained_variance", "kl_coef"], []),
        "dqn": (["q", "value", "error", "cql_loss"], []), "drift": (["effective_samples"], []),
        "es": (["policy_std", "weight_norm"], []),
        "curiosity": (["bonus", "bonus_std", "bonus_loss"], []), "param_noise": (["sigma", "distance"], []),
        "dpo": (["logp_chosen", "logp_rejected", "reward_margin", "train_accuracy"], ["pair_accuracy"])}
-# What they lack: a policy gradient has no ratio, a clipped surrogate no logp; who draws nothing, nothing of the drawn.
+# Columns that are NaN: a policy gradient clips nothing, a clipped surrogate has no logp, and a method that samples no
+# responses has no columns about them.
 UNDRAWN = {"reward", "reward_std", "zero_variance", "cut_off"}
 LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "reinforce": {"kl", "clip_fraction"},
            "best_of_n": {"kl", "clip_fraction"},
@@ -128,10 +129,10 @@ LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "
                    "ratio_max"}}
 
 
-# Catches: a row of whatever was added; ratios to a teacher of whom nobody knows what he thought likely; the
-# columns of one method in the rows of another.
+# Catches: a row with everything that was added; ratios to a teacher whose probabilities are unknown; columns of one
+# method in the rows of another.
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "reward_model"])
-def test_every_method_has_the_same_columns_and_some_its_own(method, beginner):
+def test_methods_share_columns_and_add_their_own(method, beginner):
     rewarded = {} if method == "sft" else {"reward": early}
     if method == "best_of_n":
         rewarded["keep"] = 0.1
@@ -148,8 +149,9 @@ def test_every_method_has_the_same_columns_and_some_its_own(method, beginner):
     assert result.measure == "held_out_accuracy" and result.quality == result.progress["held_out_accuracy"][-1]
 
 
-# A reward model has no responses of its own to count. Catches: the accuracy on the pairs that it learns from.
-def test_a_reward_model_has_columns_of_its_own(beginner):
+# A reward model generates no responses, so it has no columns about them. Catches: the accuracy on the training pairs in
+# place of the held-out pairs.
+def test_reward_model_has_its_own_columns(beginner):
     result = train("reward_model", beginner, reward=early)
     assert list(result.progress) == [
         "epoch", "steps", "loss", "train_accuracy", "grad_norm", "learning_rate", "pair_accuracy", "pair_margin",
@@ -160,22 +162,22 @@ def test_a_reward_model_has_columns_of_its_own(beginner):
     assert ended["pair_accuracy"] == result.quality and "held_out_accuracy" not in ended
 
 
-# Catches: problems drawn without the seed; a generator that is another after each checkpoint.
-def test_the_seed_decides_the_curve_and_nothing_else_does(beginner, curve):
+# Catches: problems sampled without the seed; a generator that changes with each checkpoint.
+def test_only_the_seed_determines_the_curve(beginner, curve):
     first = train("grpo", beginner, reward=early, minibatches=2)
     torch.manual_seed(99)
     np.random.seed(99)
     again = train("grpo", beginner, reward=early, minibatches=2, checkpoint_steps=3, exp_name="again", quiet=False)
     other = train("grpo", beginner, reward=early, minibatches=2, seed=2)
     assert curve(first.directory) == curve(again.directory) != curve(other.directory)
-    assert len({tuple(row[2:]) for row in curve(first.directory)}) == 5   # and there is something to compare
+    assert len({tuple(row[2:]) for row in curve(first.directory)}) == 5   # the rows differ from each other
 
 
-# Where a run begins.
+# The initial policy.
 
 # Catches: a model of the right shape whose weights are not loaded; `evaluate` with the generator of the rollout.
 @pytest.mark.long
-def test_learning_from_rewards_begins_where_the_start_ended(able):
+def test_training_on_rewards_starts_from_the_initial_policy(able):
     ended = read_json(Path(able, "result.json"))
     assert 0.15 < ended["held_out_accuracy"] < 0.9
     still = train("rloo", able, held_out=100, lr=1e-12, total_steps=2)
@@ -187,11 +189,11 @@ def test_learning_from_rewards_begins_where_the_start_ended(able):
     assert moved.progress["kl_to_initial"][-1] > 1e-4
 
 
-# Catches: a start made anew each time; `width` or `stop_accuracy` missing in its name; `micro_batch` or
-# `exp_name` in it.
+# Catches: an initial policy that is trained for each run; a name that does not depend on `width` or `stop_accuracy`; a
+# name that depends on `micro_batch` or `exp_name`.
 @pytest.mark.long
-def test_a_start_is_made_once_and_found_again(monkeypatch):
-    chosen = {"sft": {"total_steps": 3, "batch": 8}}                      # of a preset: the real one takes seconds
+def test_initial_policy_is_trained_once_and_reused(monkeypatch):
+    chosen = {"sft": {"total_steps": 3, "batch": 8}}                      # a short preset: the real one takes seconds
     monkeypatch.setattr("llm.warmup.choose_preset", lambda algorithm, *_: (
         "none", chosen.get(algorithm.method, {})))
 
@@ -220,16 +222,16 @@ def test_a_start_is_made_once_and_found_again(monkeypatch):
     assert len(set(starts)) == 1 + len(others)
 
 
-# Catches: the clock of evaluation left in that of the rollout; held-out problems looked for at every row, or the
-# divergence from the start measured, by no clock.
+# Catches: seconds of the evaluation that count as rollout; a search for held-out problems at every row, or a
+# measurement of the KL divergence, whose seconds are in no column.
 @pytest.mark.long
-def test_the_columns_of_seconds_add_up(beginner):
+def test_seconds_of_the_phases_add_up_to_the_wall_time(beginner):
     def slow(prompt: str, response: str) -> float:
         time.sleep(0.0005)
         return early(prompt, response)
 
     began = time.perf_counter()
-    result = train("grpo", beginner, reward=slow, total_steps=60, held_out=4)                # two updates a row
+    result = train("grpo", beginner, reward=slow, total_steps=60, held_out=4)                # two updates per row
     took = time.perf_counter() - began
     wall = result.progress["wall_seconds"]
     spent = {phase: sum(result.progress[f"{phase}_seconds"]) for phase in PHASES}
@@ -244,8 +246,8 @@ def test_the_columns_of_seconds_add_up(beginner):
     assert not any(imitation.progress["rollout_seconds"] + imitation.progress["reward_seconds"])
 
 
-# Catches: one digit of steps a second, which makes 0.0 of a run whose updates take a minute.
-def test_a_slow_run_says_how_long_it_takes(beginner, monkeypatch, capsys):
+# Catches: steps per second with one digit, which are 0.0 for a run whose updates take a minute.
+def test_slow_run_prints_its_speed_and_remaining_time(beginner, monkeypatch, capsys):
     monkeypatch.setattr("spinup.runs.training.Training.seconds", property(lambda run: 125.0 * max(1, run.steps)))
     result = train("grpo", beginner, quiet=False)
     assert result.progress["steps_per_second"] == [0.008] * 4
@@ -254,9 +256,9 @@ def test_a_slow_run_says_how_long_it_takes(beginner, monkeypatch, capsys):
     assert "4 steps in 8 min 20 s, 0.008 a second" in said
 
 
-# Catches: a problem that is read, and greedily answered, again and again where few are held out; answers judged
-# beside the problem of another row.
-def test_each_of_few_held_out_problems_is_read_once(able, monkeypatch):
+# Catches: a problem that is read, and answered greedily, several times if few are held out; responses that are scored
+# with the problem of another row.
+def test_held_out_problems_are_read_once_even_if_they_are_few(able, monkeypatch):
     drawn = []
 
     def spy(*args, **settings):
@@ -273,12 +275,12 @@ def test_each_of_few_held_out_problems_is_read_once(able, monkeypatch):
     assert result.progress["held_out_gold"] == result.progress["held_out_accuracy"] > [0.0]
 
 
-# What a run gives.
+# The policy of a run.
 
-# Catches: `load` without the weights, or with another longest response than the run's; `greedy` not handed on.
+# Catches: `load` without the weights, or with another longest response than the run's; `greedy` that is not passed on.
 @pytest.mark.parametrize(("method", "settings"), [
     ("grpo", {}), ("dapo", {}), ("rloo", {"max_tokens": 2}), ("rloo", {"reward": early})])
-def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, able):
+def test_loaded_policies_respond_like_the_policy_of_the_run(method, settings, able):
     result = train(method, able, lr=0.02, exp_name="x", **settings)
     loaded = [llm.load(result.directory), spinup.load(str(result.directory)), llm.load("runs/x")]
     prompts = [f"{a}{b}>" for a in "abcdefghij" for b in "abcdefghij"]
@@ -306,19 +308,19 @@ def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, 
             loaded[0].respond(**{"prompt": "ab>"} | given)
 
 
-# Catches: evaluating with the generator of the rollout.
+# Catches: an evaluation with the generator of the rollout.
 @pytest.mark.parametrize(("method", "settings", "looks"), [
     ("reinforce", {"reward": early}, {}), ("grpo", {"reward": early, "minibatches": 2}, {}),
     ("sft", {}, {"stop_accuracy": 1.0, "stop_every": 1})])
-def test_looking_does_not_change_what_is_learned(method, settings, looks, beginner):
+def test_evaluation_does_not_change_the_weights(method, settings, looks, beginner):
     seldom = train(method, beginner, lr=1e-2, **settings)
     often = train(method, beginner, lr=1e-2, **settings, **looks, held_out=64)
     assert torch.equal(weights(seldom), weights(often))
     assert seldom.progress["loss"] == often.progress["loss"]
 
 
-# Catches: a policy that answers without the tool of the task that it was trained on.
-def test_the_policy_of_a_tool_task_has_its_tool():
+# Catches: a policy that responds without the tool of its training task.
+def test_policy_of_a_tool_task_uses_the_tool():
     result = llm.sft("calculator:digits=1", batch=4, **TINY | SHAPE | {"task": "calculator:digits=1"})
     asked = make_task("calculator:digits=1").problems(1, np.random.default_rng(0))[0].prompt
     for policy in result.policy, llm.load(result.directory):
@@ -328,9 +330,9 @@ def test_the_policy_of_a_tool_task_has_its_tool():
         assert written and all(text[1] == "]" for text in written)
 
 
-# Catches: a start that is told from another by the name of the task's class, or of the reward's function.
+# Catches: an initial policy whose name depends only on the name of the task's class or of the reward function.
 @pytest.mark.long
-def test_a_start_is_of_its_own_task_and_reward():
+def test_initial_policy_is_reused_only_for_its_task_and_reward():
     class Echo:
         name, max_tokens, alphabet, tool = "echo", 3, "ab", None
 
@@ -353,13 +355,13 @@ def test_a_start_is_of_its_own_task_and_reward():
     assert len(set(starts)) == 4 and starts[0] == starts[2]
 
 
-def test_a_value_function_alone_is_no_training(beginner):
+def test_value_warmup_as_long_as_the_run_is_refused(beginner):
     with pytest.raises(UserError, match="--value-warmup 4 leaves no updates for the policy, because"):
         train("vapo", beginner, value_warmup=4)
 
 
-# Catches: room for the longest of a few prompts; none for the end of what was cut off.
-def test_all_prompts_must_fit(beginner, tmp_path):
+# Catches: room for the longest of a few prompts only; no room for the end token of a cut-off response.
+def test_all_prompts_must_fit_into_the_context(beginner, tmp_path):
     prompts = [{"prompt": "a" * (500 if i == 77 else 2), "answer": f"{'abc'[i % 3]}"} for i in range(200)]
     prompts = [{**row, "prompt": row["prompt"] + "abcdefghij"[i // 20] + "abcdefghij"[i // 2 % 10] + "ab"[i % 2]}
                for i, row in enumerate(prompts)]
@@ -370,12 +372,13 @@ def test_all_prompts_must_fit(beginner, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-# Catches: a piece whose gradient or loss replaces that of the one before; pieces weighed alike in what is shown.
+# Catches: a micro-batch whose gradient or loss replaces that of the one before; micro-batches with equal weights in the
+# diagnostics.
 @pytest.mark.long("dapo-settings2")
 @pytest.mark.parametrize(("method", "settings"), [
     ("sft", {}), ("reinforce_pp", {"kl_coef": 0.1}), ("dapo", {"epochs": 2, "minibatches": 2}),
     ("best_of_n", {"keep": 0.1})])
-def test_micro_batches_and_checkpointing_change_nothing_but_memory(method, settings, beginner):
+def test_micro_batches_and_gradient_checkpointing_change_only_memory(method, settings, beginner):
     rewarded = {} if method == "sft" else {"reward": early}
     whole = train(method, beginner, **rewarded, **settings)
     less = {"gradient_checkpointing": True}
@@ -386,11 +389,11 @@ def test_micro_batches_and_checkpointing_change_nothing_but_memory(method, setti
             np.testing.assert_allclose(pieces.progress[name], whole.progress[name], atol=1e-5, rtol=1e-4)
 
 
-# What is said.
+# Warnings.
 
 WELL = {"reward": 0.4, "zero_variance": 0.3, "cut_off": 0.0, "loss": 0.2, "clip_fraction": 0.0, "grad_norm": 0.5,
         "entropy": 0.8, "held_out_accuracy": 0.4, "kl_to_initial": 0.1}
-SAID = {                                # a row that calls for a sentence, its words, and a row that is well, but barely
+SAID = {                                # a row with a warning, words of it, and a row just within the limit
     "little contrast": ({"zero_variance": 0.85}, "most groups .* have zero variance: .* (85% now); start from a ",
                         {"zero_variance": 0.8}),
     "no bonus": ({"zero_variance": 0.85, "bonus_std": 0.0}, "start from a", {"zero_variance": 0.85, "bonus_std": 0.1}),
@@ -408,19 +411,19 @@ SAID = {                                # a row that calls for a sentence, its w
     "far": ({"kl_to_initial": 12.3}, "initial policy is 12 nats per token", {"kl_to_initial": 10.0})}
 
 
-# Catches: each comparison with, or without, its limit; a limit on the loss without its absolute value, or without
-# the gradient, or of any method; one on the entropy without the accuracy.
+# Catches: each comparison with its limit included or excluded by mistake; a limit on the loss without the absolute
+# value, without the gradient, or for all methods; a limit on the entropy without the accuracy.
 @pytest.mark.parametrize("case", SAID)
-def test_what_has_puzzled_people_is_said_in_words(case):
+def test_diagnose_warns_only_beyond_its_limits(case):
     wrong, words, right = SAID[case]
     (sentence,) = diagnose({**WELL, **wrong}, 7)
     assert re.search(words.replace("(", r"\(").replace(")", r"\)"), sentence)
     assert diagnose({**WELL, **right}, 7) == []
 
 
-# Where rewards have no upper end, a reward of 1 is nothing special, and how often it is reached tells nothing.
-# Catches: a measure that is not looked at.
-def test_of_a_graded_task_nothing_is_said_that_holds_for_solved_or_not():
+# If rewards have no maximum, a reward of 1 has no special meaning, and neither has the share of responses that reach
+# it. Catches: a measure that is ignored.
+def test_warnings_for_graded_tasks_assume_no_largest_reward():
     row = {**WELL, "reward": 3.0, "held_out_accuracy": 1.0, "zero_variance": 0.9, "cut_off": 0.4, "entropy": 0.001}
     contrast, cut_off, entropy = diagnose(row, 7, "held_out_reward")
     assert "solved" not in contrast and "raise --temperature" in contrast
@@ -429,19 +432,19 @@ def test_of_a_graded_task_nothing_is_said_that_holds_for_solved_or_not():
     assert "nearly solved" in diagnose(row, 7)[0]
 
 
-# Catches: a run that does not hand on what it is measured by.
-def test_a_run_on_a_graded_task_is_told_what_holds_there(beginner, capsys):
+# Catches: a run that does not pass its measure on.
+def test_run_on_a_graded_task_prints_the_warnings_for_it(beginner, capsys):
     train("grpo", beginner, task="taste:letters=10,length=2", quiet=False)
     assert "of responses are cut off at 4 tokens and are scored although they are unfinished" in capsys.readouterr().out
 
 
-# Catches: `not ... <= CUT_OFF`, which NaN is.
-def test_of_numbers_that_a_method_lacks_nothing_is_said():
+# Catches: `not ... <= CUT_OFF`, which is true for NaN.
+def test_numbers_that_a_method_lacks_give_no_warning():
     assert diagnose({**dict.fromkeys(WELL, math.nan), "held_out_accuracy": 0.1}, 7) == []
 
 
-# Catches: sentences compared with their numbers, which differ in every row; `said` not kept in the checkpoint.
-def test_a_sentence_is_said_once(beginner, capsys):
+# Catches: a comparison of warnings with their numbers, which differ in every row; a checkpoint without `said`.
+def test_warning_is_printed_once(beginner, capsys):
     result = train("grpo", beginner, total_steps=20, lr=1e-9, quiet=False)
     said = capsys.readouterr().out
     assert len(set(result.progress["cut_off"])) > 2 and min(result.progress["cut_off"]) > 0.25
@@ -450,10 +453,10 @@ def test_a_sentence_is_said_once(beginner, capsys):
     assert [s for s in state["subject"]["said"] if "cut off" in s]
 
 
-# What only Python can give.
+# Tasks and rewards that are Python objects.
 
 class Vowels:
-    """A user's own task: any two vowels."""
+    """A task of the user: write vowels."""
 
     name, alphabet, max_tokens, tool = "vowels", "abcdefghij>", 3, None
 
@@ -467,8 +470,8 @@ class Vowels:
         return sum(letter in "aei" for letter in response) / 2
 
 
-# Catches: a resume that runs what was only named; `load` without the longest response of the task.
-def test_a_task_may_be_an_object(cli, beginner, curve):
+# Catches: a resume of a task of which config.json has only the name; `load` without the longest response of the task.
+def test_task_can_be_an_object(cli, beginner, curve):
     result = train("grpo", beginner, task=Vowels())
     assert result.directory.as_posix() == "runs/llm-grpo_vowels_1/llm-grpo_vowels_1_s1"
     assert read_json(result.directory / "config.json")["config"]["task"] == {"callable": "Vowels"}
@@ -488,25 +491,25 @@ def test_a_task_may_be_an_object(cli, beginner, curve):
     assert train("sft", beginner, task=Vowels(), total_steps=3).status == "finished"
 
 
-# A list is kept whole in config.json, so that nothing else is needed to go on. Catches: a list that comes back
-# as something else; a curve that asks it for its name.
+# The whole list is in config.json, so a resume needs nothing else. Catches: a list that is loaded as something else; a
+# plot that needs its name.
 @pytest.mark.long
-def test_a_task_may_be_a_list_of_prompts(cli, curve, full_runs):
+def test_task_can_be_a_list_of_prompts(cli, curve, full_runs):
     prompts = [{"prompt": f"{a}{b}>", "answer": b + a} for a in "abcd" for b in "abcd"]
     result = llm.sft(**{**TINY, **SHAPE, "task": prompts, "batch": 8, "exp_name": "x"})
     where, whole = result.directory, curve(result.directory)
     assert (where / "curve.png").exists() and read_json(where / "config.json")["config"]["task"] == prompts
     assert re.search(r"^x +list of prompts +1 +4 +held-out accuracy ", cli("plot", where).out, re.M)
     assert re.match(r"[a-d]{2}>   answer '[a-d]{2}'\n  reward ", cli("watch", where).out)
-    assert json.loads(cli("eval", where, "--episodes", 2, "--json").out)["problems"] == 1    # it has no other held out
+    assert json.loads(cli("eval", where, "--episodes", 2, "--json").out)["problems"] == 1    # no other is held out
     for name in "result.json", "checkpoint.pt":                           # as if it had been killed early
         (where / name).unlink()
     assert cli("resume", where).code == 0 and curve(where) == whole
 
 
-# Catches: JSON's own traceback in the middle of a training.
+# Catches: a traceback of JSON in the middle of a training run.
 @pytest.mark.long
-def test_a_list_that_json_cannot_hold_is_named_and_a_path_is_a_text(cli, tmp_path):
+def test_list_that_json_cannot_hold_is_recorded_by_type_and_path_as_text(cli, tmp_path):
     prompts = [{"prompt": f"{a}{b}>", "answer": b + a, "seen": {1}} for a in "abcd" for b in "abcd"]
     settings = {**TINY, **SHAPE, "batch": 8}
     listed = llm.sft(**{**settings, "task": prompts}).directory
@@ -521,8 +524,8 @@ def test_a_list_that_json_cannot_hold_is_named_and_a_path_is_a_text(cli, tmp_pat
     assert json.loads(cli("eval", told, "--json").out)["task"] == "mine"
 
 
-# Catches: the function named as if it were the task.
-def test_a_reward_may_be_a_function(cli, beginner):
+# Catches: a function that is recorded as the task.
+def test_reward_can_be_a_function(cli, beginner):
     seen = []
 
     def vowels(prompt, response):
@@ -531,7 +534,7 @@ def test_a_reward_may_be_a_function(cli, beginner):
 
     result = train("rloo", beginner, reward=vowels)
     few = len({prompt for prompt, _ in seen if is_held_out(prompt)})
-    assert len(seen) == 4 * (16 + 8 // few * few + few)                   # drawn, and both kinds of held-out answers
+    assert len(seen) == 4 * (16 + 8 // few * few + few)                   # samples, and both held-out kinds
     assert all(re.fullmatch("[a-j]{2}>", prompt) and set(response) <= set("abcdefghij>") for prompt, response in seen)
     config = read_json(result.directory / "config.json")["config"]
     assert config["task"] == REVERSE and config["reward"] == {"callable": "vowels"}
@@ -541,8 +544,8 @@ def test_a_reward_may_be_a_function(cli, beginner):
     assert train("rloo", beginner, reward=vowels, resume=result.directory).status == "finished"
 
 
-# Catches: no `check_finite` in `backward`.
-def test_a_number_that_is_not_finite_stops_the_run_and_is_named(beginner):
+# Catches: a missing `check_finite` in `backward`.
+def test_non_finite_number_stops_the_run_and_is_named(beginner):
     said = r"(loss|entropy|model.embed.weight) became NaN between steps . and .; .* try a smaller --lr"
     with pytest.raises(NonFiniteError, match=said):
         train("sft", beginner, lr=1e30, warmup=0)
@@ -550,8 +553,8 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_named(beginner):
     assert json.loads((directory / "result.json").read_text())["status"] == "failed"
 
 
-# Catches: a layer or a copy of another type; moments in bf16, which lose small steps; a saved model that its
-# reader would compute in bf16; a recorded step that reads weights or a cache of another place.
+# Catches: a layer or a copy of another data type; moments in bf16, which lose small steps; a saved model that is loaded
+# in bf16; a recorded step that reads the weights or the cache at an old address.
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_in_bf16(method, beginner, recorded):
     own = {"reward": early} | {"sft": {"reward": ""}, "best_of_n": {"keep": 0.1}, "vapo": {"value_warmup": 0}}.get(
@@ -566,7 +569,7 @@ def test_every_method_trains_in_bf16(method, beginner, recorded):
     optimizers = {name: part for name, part in parts.items() if "first" in part}
     assert optimizers and all(part[name].dtype == torch.float32 for part in optimizers.values()
                               for name in ("first", "second"))
-    half_weights = [part for name, part in optimizers.items() if name != "learner"]   # a predictor is fp32 anyway
+    half_weights = [part for name, part in optimizers.items() if name != "learner"]   # a predictor is always fp32
     assert half_weights and all(part["master"].dtype == torch.float32 for part in half_weights)
     if method == "grpo":
         begun = load_checkpoint(Path(beginner) / "checkpoint.pt")["parts"]["model"]

@@ -24,9 +24,9 @@ class Stop(Exception):
     pass
 
 
-# Catches: texts of one problem only, or of the training; rewards of other responses; rows after the checkpoint
-# that a resumed run leaves in the file, or its own that it leaves out.
-def test_each_row_has_texts_also_after_a_resume(beginner, tmp_path, monkeypatch):
+# Catches: texts of one problem only, or of training problems; rewards of other responses; rows after the checkpoint
+# that stay in the file of a resumed run; missing rows of the resumed run.
+def test_each_row_has_the_same_texts_after_a_resume(beginner, tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "epochs", 4)
     settings = {"model": beginner, "reward": reward, "log_dir": str(tmp_path), **SETTINGS}
     whole = llm.grpo("reverse:length=2,symbols=10", exp_name="a", **settings)
@@ -48,8 +48,9 @@ def test_each_row_has_texts_also_after_a_resume(beginner, tmp_path, monkeypatch)
     assert read(directory) == rows
 
 
-# Catches: a file that grows with the length of the texts; one that is not JSON for any text; no true reward.
-def test_texts_are_bounded(beginner, tmp_path):
+# Catches: a file that grows with the length of the texts; a file that is not JSON for some texts; a missing true
+# reward.
+def test_texts_have_a_limited_length_and_a_true_reward(beginner, tmp_path):
     run = llm.load(beginner)
     from llm.rollout import sample
     from llm.tasks.make import make_task

@@ -1,4 +1,4 @@
-"""Search at test time: what it counts as solved, and how many tokens it spends."""
+"""Search at test time: the problems that it solves, and the tokens that it generates."""
 import json
 
 import numpy as np
@@ -24,7 +24,7 @@ LONG = Problem(CHAIN.statement, "b,c,d,e.", CHAIN)
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """A function that makes the next responses these ones; it returns a policy and the prompts that were asked."""
+    """A function that sets the next responses. It returns a policy and a list of the prompts that are sampled for."""
     def script(task, *texts):
         start, asked, rest = fresh(Config(layers=1, width=16, heads=2), task), [], list(texts)
 
@@ -40,8 +40,8 @@ def scripted(monkeypatch):
     return script
 
 
-# Catches: tokens after the first right attempt, attempts that are missing, unsolved problems left out.
-def test_a_search_stops_at_its_first_right_attempt():
+# Catches: tokens after the first right attempt; missing attempts; a mean without the unsolved problems.
+def test_search_stops_at_its_first_right_attempt():
     right = np.array([[0, 1, 0, 1], [0, 0, 0, 0]], bool)
     tokens = np.array([[3, 4, 5, 6], [1, 1, 1, 1]])
     found = Search(right, tokens)
@@ -51,7 +51,7 @@ def test_a_search_stops_at_its_first_right_attempt():
 
 
 # Catches: another temperature than the policy's; the problems of the run's own evaluation, whatever the seed.
-def test_what_a_search_samples(monkeypatch):
+def test_search_samples_new_problems_at_the_policys_temperature(monkeypatch):
     asked, problems = [], []
     task = make_task("reverse:length=3")
     start = fresh(Config(layers=1, width=16, heads=2), task)
@@ -69,11 +69,11 @@ def test_what_a_search_samples(monkeypatch):
         search("run", "reverse", samples=2, problems=8, seed=seed)
     own = [p.prompt for p in problems_of(make_task("reverse"), 8, np.random.default_rng(EVALUATION), True)]
     assert problems[0] == problems[1] != problems[2] and own not in problems
-    search("run", "letters", samples=2, problems=100)                     # few are different: as in `llm eval`
+    search("run", "letters", samples=2, problems=100)                     # few problems are distinct, as in `llm eval`
     assert problems[-1] == [p.prompt for p in held_out(make_task("letters"), 100, 0)] and len(problems[-1]) > 50
 
 
-def test_best_and_vote_differ(scripted):
+def test_best_needs_one_right_response_and_vote_the_most_frequent(scripted):
     task = make_task("reverse:length=3")
     problem = Problem("abc>", "cba")
     texts = ["abc", "cba", "abc", "cab", "cba", "cba"]
@@ -84,8 +84,8 @@ def test_best_and_vote_differ(scripted):
     assert chosen.after(6) == (1.0, 8.0) and voted.after(6) == (1.0, 24.0) and voted.after(5) == (0.0, 20.0)
 
 
-# Catches: whole responses compared, of which no two are equal; a vote of responses without an answer.
-def test_a_vote_compares_final_answers(scripted):
+# Catches: a comparison of whole responses, of which no two are equal; votes of responses without an answer.
+def test_vote_compares_final_answers(scripted):
     task = make_task("steps")
     problem = task.problems(1, np.random.default_rng(0), True)[0]
     wrong = str((int(problem.answer) + 1) % 5)
@@ -99,7 +99,7 @@ def test_a_vote_compares_final_answers(scripted):
     assert voted.right.any()
 
 
-# Catches: a repair that counts as an attempt, or the checker's message in the tokens.
+# Catches: a repair that counts as an attempt; the tokens of the verifier's message in the cost.
 def test_repairs_are_compared_with_attempts(scripted):
     task, problem = make_task("proofs:turns=2"), Problem(CHAIN.statement, "", CHAIN)
     policy, _ = scripted(task, "e.?1N.b,c,d,e.", "b,c,d,e.", "e.?1N.e.", "b,c,d,e.")
@@ -109,8 +109,8 @@ def test_repairs_are_compared_with_attempts(scripted):
     assert found["repair"].right.tolist() == [[True, True]] and found["repair"].tokens.tolist() == [[10, 8]]
 
 
-# Catches: lemmas of another theorem, no lemmas, a proof that is right only with a lemma that has no proof.
-def test_lemmas_solve_what_single_attempts_do_not(scripted, monkeypatch):
+# Catches: lemmas of another theorem; missing lemmas; a proof that is accepted although it uses a lemma without a proof.
+def test_lemmas_solve_problems_that_single_attempts_do_not(scripted, monkeypatch):
     monkeypatch.setattr(llm.search, "ROUND", 1)
     task, other = make_task("proofs"), Problem("f:f|a.", "f|a.", Theorem((parse("f"),), parse("f|a"), "f|a"))
     policy, asked = scripted(task, "b,e.", "f|b.", "c,e.", "f|a.", "d,f.", "e.")
@@ -122,7 +122,7 @@ def test_lemmas_solve_what_single_attempts_do_not(scripted, monkeypatch):
     assert found.tokens.tolist() == [[4, 4, 4, 2], [4, 4, 0, 0]]
 
 
-def test_the_command(tmp_path, cli):
+def test_command_prints_each_search_and_refuses_wrong_tasks(tmp_path, cli):
     made = ["--total-steps", "1", "--layers", "1", "--width", "16", "--heads", "2", "--held-out", "4", "--quiet",
             "--threads", "1", "--no-tensorboard", "--exp-name", "tiny"]
     assert cli("llm", "sft", "--task", "proofs:turns=2", *made).code == 0

@@ -1,4 +1,4 @@
-"""Tasks of several turns: a number is guessed, and the environment answers higher or lower."""
+"""Tasks with several turns: the policy guesses a number, and the environment answers higher or lower."""
 import json
 
 import numpy as np
@@ -30,7 +30,7 @@ SMALL = {name: TINY[name] for name in ("layers", "width", "heads", "held_out", "
 
 
 class Guessing(Episode):
-    """The secret of one response, and the guesses that are left."""
+    """Episode of one response: its secret number, and the number of guesses that are left."""
 
     def __init__(self, task, secret):
         self.task, self.secret, self.left, self.turns, self.closed = task, secret, task.guesses, [], 0
@@ -52,7 +52,7 @@ class Guessing(Episode):
 
 
 class Guess(Task):
-    """`2-7:` is answered by `5?`, to which the environment says + (higher), - (lower), or nothing more."""
+    """The prompt is `2-7:`, and a turn is `5?`. The environment writes + (higher) or - (lower), or ends the episode."""
 
     name, alphabet, end_of_turn = "guess", "0123456789-:?+", "?"
 
@@ -87,7 +87,7 @@ def everything_is_closed(task):
 
 @pytest.fixture(scope="module")
 def model():
-    """A policy that knows no digit from another, but writes question marks and ends."""
+    """A policy with nearly equal probabilities of all tokens, so that it writes question marks and end tokens."""
     start = fresh(LanguageConfig(layers=1, width=16, heads=2), Guess())
     with torch.no_grad():
         start.model.embed.weight.mul_(0.1)
@@ -96,7 +96,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def folder(make_model):
-    """The folder of a model that has imitated a teacher for a while."""
+    """The folder of a model after 60 updates of SFT."""
     return make_model(task=Guess(), total_steps=60, batch=32, lr=0.01, warmup=0, **SMALL)
 
 
@@ -107,13 +107,13 @@ def drawn(task, start, n=60, seed=0, samples=2):
 
 
 class TwoEnds(CharTokenizer):
-    """A 0 ends a response too."""
+    """The digit 0 ends a response too."""
 
     ends = frozenset([0, 1])
 
 
-# Catches: an episode that is told of one end alone, `tokens[-1] == end`.
-def test_each_of_several_ends_ends_the_turn(model):
+# Catches: an episode that recognises only one end token, as by `tokens[-1] == end`.
+def test_each_of_several_end_tokens_ends_the_turn(model):
     task = Guess()
     batch = drawn(task, Start(model.model, TwoEnds(model.tokenizer.alphabet)))
     empty = (batch.responses.ids[:, 0] == 1).nonzero()[:, 0].tolist()
@@ -121,10 +121,10 @@ def test_each_of_several_ends_ends_the_turn(model):
     assert batch.responses.lengths[empty].eq(1).all() and batch.responses.finished[empty].all()
 
 
-# Catches: an observation that is masked in, or a turn that is masked out; the reward of one turn alone, or of
-# another row; a response that goes on behind its episode; a turn that is judged twice, or not at all where the end
-# token or the limit ended it; an episode for two responses.
-def test_the_environment_answers_each_turn(model):
+# Catches: an observation with mask 1, or a turn with mask 0; the reward of one turn only, or of another row; a response
+# that continues after its episode; a turn that is scored twice, or a turn that is not scored because the end token or
+# the limit ended it; one episode for two responses.
+def test_environment_answers_each_turn(model):
     task = Guess(max_tokens=9)
     batch = drawn(task, model)
     r, ends = batch.responses, set()
@@ -132,7 +132,7 @@ def test_the_environment_answers_each_turn(model):
     for row, (episode, text) in enumerate(zip(task.episodes, batch.texts, strict=True)):
         ids, mask, n = r.ids[row].tolist(), r.mask[row].tolist(), int(r.lengths[row])
         rest, own, turns, over = text, [], [], False
-        while rest and not over:                                          # what should have happened, turn by turn
+        while rest and not over:                                          # the expected turns and mask
             turn, mark, rest = rest.partition("?")
             turns.append(turn + mark)
             own += [1.0] * len(turn + mark)
@@ -140,9 +140,9 @@ def test_the_environment_answers_each_turn(model):
             if mark and not over and rest:
                 assert rest[0] == ("+" if turn.isdigit() and int(turn) < episode.secret else "-")
                 own, rest = [*own, 0.0], rest[1:]
-        written = bool(turns) and turns[-1].endswith("?")                 # the environment had the last word
+        written = bool(turns) and turns[-1].endswith("?")                 # the last turn is complete
         if over and written:
-            own += [0.0] * (n - len(text))                                # the end, which the policy did not choose
+            own += [0.0] * (n - len(text))                                # the end token, not chosen by the policy
         elif ids[n - 1] == model.tokenizer.end:
             turns, own = ([*turns, ""] if written or not turns else turns), [*own, 1.0]
         assert mask[:n] == own and not any(mask[n:])
@@ -154,8 +154,8 @@ def test_the_environment_answers_each_turn(model):
     assert len(ends) > 8 and batch.rewards.max() > 0
 
 
-# Catches: a turn of the limit's that is judged although not one character of it was written; one that is not.
-def test_what_the_limit_cuts_off_is_judged_where_it_has_begun(model):
+# Catches: an empty turn that is scored after a cut; a cut-off turn with text that is not scored.
+def test_cut_off_turn_is_scored_if_it_is_not_empty(model):
     for limit in 2, 3, 4:
         task = Guess(guesses=9, max_tokens=limit)
         batch = drawn(task, model, n=200)
@@ -166,11 +166,11 @@ def test_what_the_limit_cuts_off_is_judged_where_it_has_begun(model):
             assert "".join(turns) == "".join(c for c, own in zip(text, batch.responses.mask[row], strict=True) if own)
             assert "" not in turns
             seen.add(text[-1] if text[-1] in "+-?" else "1")
-        assert {"?", "1"} <= seen                                         # `?` without an answer, and half a turn
+        assert {"?", "1"} <= seen                                         # a turn without an answer, and part of a turn
 
 
-# Catches: the tool as another mechanism than episodes: another mask, or another draw.
-def test_a_tool_is_the_case_without_memory(model):
+# Catches: a mechanism for tools with other masks or other samples than that for episodes.
+def test_tool_and_episode_without_state_give_the_same_responses(model):
     class Calling(Copy):
         def tool(self, text):
             return "aa" if text.endswith("b") else None
@@ -194,8 +194,9 @@ def test_a_tool_is_the_case_without_memory(model):
         torch.testing.assert_close(getattr(first.responses, name), getattr(second.responses, name), rtol=0, atol=0)
 
 
-# Catches: a gradient of the environment's words, of the end that it wrote, or none of the policy's.
-def test_the_environments_words_have_no_gradient(model, monkeypatch):
+# Catches: a gradient of the environment's text, or of an end token that it wrote; a missing gradient of the policy's
+# text.
+def test_text_of_the_environment_has_no_gradient(model, monkeypatch):
     batch, leaves = drawn(Guess(), model), []
 
     def leaf(*args, **kwargs):
@@ -214,10 +215,10 @@ def test_the_environments_words_have_no_gradient(model, monkeypatch):
     assert torch.equal(leaves[0].grad != 0, batch.responses.mask > 0)
 
 
-# Catches: a method that does not run on such a task; episodes that are left open; a reward that is not the sum.
+# Catches: a method that does not run on such a task; episodes that stay open; masks that differ from `replay`.
 @pytest.mark.long("grpo")
 @pytest.mark.parametrize("method", ["grpo", "ppo", "reinforce_pp", "best_of_n"])
-def test_it_is_trained(method, folder, tmp_path, monkeypatch):
+def test_methods_train_on_a_task_with_turns(method, folder, tmp_path, monkeypatch):
     task, backward, seen = Guess(), Run.backward, []
 
     def spy(run, batch, rows, *args, **kwargs):
@@ -239,8 +240,8 @@ def test_it_is_trained(method, folder, tmp_path, monkeypatch):
     assert all(len(turn) <= 3 for turn in result.policy.respond("2-7:", 8, max_tokens=3))
 
 
-# Catches: a response that goes on for the environment, where nobody answers.
-def test_without_an_environment_a_response_is_one_turn(model):
+# Catches: a response that continues after its turn, although there is no answer to it.
+def test_response_without_an_environment_is_one_turn(model):
     policy = LanguagePolicy(model.model, model.tokenizer, 10, **speech(Guess()))
     turns = policy.respond("2-7:", 64)
     assert any(turn.endswith("?") for turn in turns) and all("?" not in turn[:-1] for turn in turns)
@@ -248,10 +249,10 @@ def test_without_an_environment_a_response_is_one_turn(model):
     assert all(len(turn) <= 1 for turn in policy.respond("2-7:", 64))
 
 
-# Catches: a close that is forgotten after an error, after Ctrl-C, or where another close fails.
+# Catches: an episode that stays open after an error, after Ctrl-C, or if the close of another one fails.
 @pytest.mark.parametrize("error", [ZeroDivisionError("mine"), KeyboardInterrupt()])
 @pytest.mark.parametrize("where", ["open", "act", "observe", "close"])
-def test_every_episode_is_closed_whatever_happens(where, error, model):
+def test_every_episode_is_closed_after_an_error_or_ctrl_c(where, error, model):
     task, count = Guess(), [0]
 
     class Failing(Guessing):
@@ -280,20 +281,20 @@ def test_every_episode_is_closed_whatever_happens(where, error, model):
         assert "ZeroDivisionError: mine (" in str(caught.value)
 
 
-# Catches: a wrong result that is found out by torch, in other words.
+# Catches: a wrong result that causes an error of torch with another message.
 @pytest.mark.parametrize(("where", "result", "words"), [
     ("act", 1.0, r"`act` of the task guess must return \(reward, done\), but returned 1.0 for the turn "),
     ("act", (float("nan"), False), "`act` of the task guess must return a finite number, but returned nan for"),
     ("act", ("1", False), "must return a finite number, but returned '1'"),
     ("observe", None, "`observe` of the task guess must return a text, but returned None")])
-def test_wrong_results_are_named(where, result, words, model, monkeypatch):
+def test_wrong_results_of_an_episode_are_named(where, result, words, model, monkeypatch):
     monkeypatch.setattr(Guessing, where, lambda *args: result)
     with pytest.raises(UserError, match=words):
         drawn(Guess(), model)
 
 
-# Catches: the environment's words imitated; an end that is imitated although the episode wrote it.
-def test_a_demonstration_is_imitated_where_it_is_the_policys(model):
+# Catches: imitation of the environment's text; imitation of an end token that the episode wrote.
+def test_only_the_policys_part_of_a_demonstration_is_imitated(model):
     task, problem = Guess(), Problem("0-7:", data=5)
     text = task.demonstration(problem, None)
     assert text == "3?+5?"
@@ -308,9 +309,9 @@ def test_a_demonstration_is_imitated_where_it_is_the_policys(model):
     assert everything_is_closed(task)
 
 
-# Catches: a tool that is asked behind its own words in one of the two; its words imitated; an end that is
-# imitated where the tool goes on.
-def test_a_tool_whose_words_call_it_is_the_same_in_samples_and_demonstrations():
+# Catches: a tool that is called after its own output, in samples or in demonstrations; imitation of the tool's output;
+# imitation of an end token where the tool continues.
+def test_tool_is_not_called_after_its_own_output():
     class Calling(Copy):
         def tool(self, text):
             return "ab" if text.endswith("b") else None
@@ -330,16 +331,16 @@ def test_a_tool_whose_words_call_it_is_the_same_in_samples_and_demonstrations():
     assert shown.lengths.tolist() == [6, 4, 3]
 
 
-# Catches: the turns' rewards where the user gave another judge; episodes that are lost with it.
-def test_a_reward_of_the_users_judges_the_whole_response(model):
+# Catches: the rewards of the turns in place of the user's reward; a missing environment with the user's reward.
+def test_reward_of_the_user_scores_the_whole_response(model):
     task = Guess()
     batch = drawn(make_task(task, lambda prompt, response: len(response)), model, n=8)
     assert batch.rewards.tolist() == [len(text) for text in batch.texts]
     assert any("+" in text for text in batch.texts) and everything_is_closed(task)
 
 
-# Catches: a form that only a class derived from ours has.
-def test_an_environment_of_any_class(model):
+# Catches: an attribute that only classes derived from the library's have.
+def test_environment_can_be_of_any_class(model):
     class Plain:
         name, alphabet, max_tokens, end_of_turn = "plain", Guess.alphabet, 10, "?"
         problems, demonstration = Guess().problems, Guess().demonstration
@@ -360,8 +361,8 @@ def test_an_environment_of_any_class(model):
     assert set(batch.rewards.tolist()) <= {0.0, 0.5} and 0.5 in batch.rewards.tolist() and len(closed) == 16
 
 
-# What people do with it. Catches: a command that does not open the episodes of a task.
-def test_the_commands_open_episodes(folder, tmp_path, capsys):
+# Training, evaluation, `watch` and `load`. Catches: a command that does not open the episodes of a task.
+def test_commands_open_episodes(folder, tmp_path, capsys):
     (tmp_path / "turns.py").write_text("from tests.llm.test_turns import Guess\n")
     task = f"{tmp_path / 'turns.py'}:Guess:guesses=3,max_tokens=10"
     result = llm.grpo(task, prompts=8, samples=4, model=folder, log_dir=str(tmp_path), **TINY)

@@ -1,4 +1,4 @@
-"""Runs on wrapped tasks: what is logged, what `diagnose` says of votes, and what a checkpoint holds."""
+"""Runs on wrapped tasks: their logs, the warning of `diagnose` about votes, and their checkpoints."""
 import csv
 from pathlib import Path
 
@@ -18,7 +18,7 @@ KEPT = ["llm", "grpo", *WORDS, "--task", f"hints,step=0.05,target=0.2:length,coe
 
 @pytest.fixture
 def scored(tmp_path) -> None:
-    """score.py: a reward of 0 or 1 that any model earns some of."""
+    """score.py: a reward of 0 or 1, which is 1 for some responses of any model."""
     lines = "def early(prompt, response):", "    return float(response[-1:] in list('abcde'))", ""
     (tmp_path / "score.py").write_text("\n".join(lines))
 
@@ -29,13 +29,13 @@ def columns(directory: Path) -> dict[str, list[float]]:
     return {name: [float(row[name]) for row in rows] for name in rows[0]}
 
 
-# Catches: `stateful` left out of `keep`; a state that is loaded into another layer.
+# Catches: a missing `stateful` in `keep`; a state that is loaded into another wrapper.
 @pytest.mark.long
-def test_hints_and_coefficient_go_on_where_a_killed_run_was(scored, beginner, killed, cli, curve, tmp_path):
+def test_killed_run_resumes_with_its_hints_and_coefficient(scored, beginner, killed, cli, curve, tmp_path):
     words = [*KEPT, "--model", beginner, "--total-steps", 80, "--checkpoint-steps", 7]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected, found = curve(tmp_path / "whole/x/x_s1"), columns(tmp_path / "whole/x/x_s1")
-    assert len({*found["reward_hint_latin"]}) > 5 and len({*found["reward_coef"]}) > 5      # the state did change
+    assert len({*found["reward_hint_latin"]}) > 5 and len({*found["reward_coef"]}) > 5      # the state changed
     done = killed(words, RUN, len(expected), 1, "hints")
     assert done.code == 0 and "Traceback" not in done.err
     assert curve(tmp_path / RUN) == expected
@@ -43,8 +43,8 @@ def test_hints_and_coefficient_go_on_where_a_killed_run_was(scored, beginner, ki
     assert {*kept} == {"hints", "length"}
 
 
-# Catches: a reward of the wrapper in the held-out columns; a hint there; a column left out.
-def test_the_held_out_columns_are_those_of_the_task(beginner, cli, monkeypatch, tmp_path):
+# Catches: a reward of the wrapper, or a hint, in the held-out columns; a missing column.
+def test_held_out_columns_do_not_depend_on_wrappers(beginner, cli, monkeypatch, tmp_path):
     monkeypatch.setattr(Run, "epochs", 2)
     for name, task in (("plain", TASK), ("wrapped", f"hints:format,pattern=.*:{TASK}")):
         assert cli("llm", "grpo", *WORDS, "--task", task, "--model", beginner, "--total-steps", 2, "--lr", 1e-30,
@@ -56,14 +56,14 @@ def test_the_held_out_columns_are_those_of_the_task(beginner, cli, monkeypatch, 
     assert wrapped["held_out_reward_right"] == plain["held_out_accuracy"]
 
 
-# Catches: a share of right majorities that is not looked at; a command that reads only the last row.
-def test_diagnose_says_why_votes_fail(beginner, cli, tmp_path):
+# Catches: a share of right majority answers that is ignored; a command that reads only the last row.
+def test_diagnose_explains_why_votes_fail(beginner, cli, tmp_path):
     done = cli("llm", "grpo", *WORDS, "--task", f"vote:{TASK}", "--model", beginner, "--total-steps", 4)
     assert done.code == 0 and "so `vote:` rewards a wrong answer to the other" in done.out
     said = cli("llm", "diagnose", RUN)
     assert said.code == 0 and "step 1: the most common answer is right for only" in said.out
     assert said.out.count("the most common answer") == 1
-    found = columns(tmp_path / RUN)                                       # the majority's share is what is rewarded
+    found = columns(tmp_path / RUN)                                       # the reward is the share of the majority
     assert found["reward"] == pytest.approx(found["reward_agreement"]) and min(found["reward"]) < 1
     plain = cli("llm", "grpo", *WORDS[:-2], "--lr", 1e-5, "--exp-name", "y", "--task", TASK, "--model", beginner,
                 "--total-steps", 2)
@@ -74,7 +74,7 @@ def test_diagnose_says_why_votes_fail(beginner, cli, tmp_path):
 
 # Catches: an initial policy that is trained again for each wrapper.
 @pytest.mark.long
-def test_all_wrappers_share_the_initial_policy_of_their_task(cli, tmp_path):
+def test_wrapped_tasks_share_the_initial_policy_of_their_task(cli, tmp_path):
     words = ["--layers", 1, "--width", 16, "--heads", 2, "--total-steps", 1, "--sft-accuracy", 0.01, "--quiet"]
     for name, task in (("a", f"length:vote:{TASK}"), ("b", TASK)):
         assert cli("llm", "grpo", *WORDS[:-2], *words, "--task", task, "--exp-name", name).code == 0

@@ -1,4 +1,4 @@
-"""A training on an Atari game, from the command line: its protocol stands wherever a number does."""
+"""Training on an Atari game from the command line: every reported result comes with its evaluation protocol."""
 import json
 import sys
 
@@ -19,7 +19,7 @@ ALL = {"sticky_actions": 0.25, "life_loss": True, "clip_rewards": True, "frame_s
 
 
 @pytest.mark.parametrize("config", [ppo.Config, vpg.Config, dqn.Config])
-def test_settings_are_completed_by_what_the_id_says(config):
+def test_environment_id_completes_the_protocol_settings(config):
     cfg = config(env="ALE/Breakout-v5", life_loss=True)
     assert cfg.env_settings == ALL and (cfg.sticky_actions, cfg.full_actions) == (0.25, False)
     again = config(env="ALE/Breakout-v5", **cfg.env_settings)
@@ -30,14 +30,14 @@ def test_settings_are_completed_by_what_the_id_says(config):
             config(env="ALE/Breakout-v5", **wrong)
 
 
-# Presets hold settings of the algorithm; the protocol stays the id's.
+# Presets contain settings of the algorithm. The protocol is that of the environment id.
 @pytest.mark.parametrize("algorithm", [ppo, dqn])
 @pytest.mark.parametrize("env", ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "ALE/Pong-v5", "ALE/Breakout-v5"])
 def test_each_game_has_its_preset(algorithm, env):
     cfg, name = configure(find(algorithm.__name__.rpartition(".")[2]), {"env": env})
     assert name == env and cfg.total_steps == 10_000_000
     assert cfg.env_settings == algorithm.Config(env=env).env_settings
-    assert cfg.num_envs == (8 if algorithm is ppo else 1)                 # of the two Configs that DQN's is made of
+    assert cfg.num_envs == (8 if algorithm is ppo else 1)                 # DQN's Config inherits from two Configs
 
 
 @pytest.mark.parametrize(("typed", "words"), [
@@ -47,16 +47,16 @@ def test_each_game_has_its_preset(algorithm, env):
     ("ppo --env ALE/Pong-v5 --life-loss perhaps", "--life-loss must be true or false, not 'perhaps'"),
     ("ppo --env ALE/Pog-v5", "no environment 'ALE/Pog-v5'. Did you mean 'ALE/Pong-v5'?"),
     ("sac --env ALE/Pong-v5", "sac cannot act in Discrete(6)")])
-def test_a_mistake_is_answered_in_one_sentence(typed, words, cli, tree):
+def test_wrong_setting_gets_one_sentence(typed, words, cli, tree):
     done = cli(*typed.split())
     assert done.code == 2 and done.err.count("\n") == 1 and words in done.err
     assert tree() == []
 
 
-# Catches: settings that do not reach the environment, the checkpoint's folder, the evaluation or the film.
+# Catches: settings that do not reach the environment, the checkpoint's folder, the evaluation or the recording.
 @pytest.mark.long
-def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("spinup.envs.atari.LONGEST", 240)                 # frames of a game
+def test_protocol_is_kept_from_training_to_recording(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("spinup.envs.atari.LONGEST", 240)                 # most frames of a game
     done = cli("ppo", "--env", "ALE/Breakout-v5", "--life-loss", "--full-actions", "true", "--test-episodes", 1,
                *SHORT)
     assert done.code == 0 and done.err == ""
@@ -68,7 +68,7 @@ def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
     config = json.loads((tmp_path / RUN / "config.json").read_text())
     meant = {**ALL, "full_actions": True}
     assert config["protocol"] == meant and meant.items() <= config["config"].items()
-    assert (tmp_path / RUN / "config.json").stat().st_size < 5000         # not a number for each pixel
+    assert (tmp_path / RUN / "config.json").stat().st_size < 5000         # no bounds for each pixel
     policy = spinup.load(tmp_path / RUN)
     assert policy.env_settings == meant and policy.action_space.n == 18
     assert cli("eval", RUN, "--episodes", 1).out.endswith(f"protocol: {said}\n")
@@ -81,11 +81,11 @@ def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
     assert done.code == 0, done.err
     with Image.open(tmp_path / "a.gif") as gif:
         assert gif.size == (160, 210) and 40 < gif.n_frames <= 61
-        assert gif.info["duration"] == 70                                 # of the first: 15 actions a second
+        assert gif.info["duration"] == 70                                 # of the first frame: 15 actions a second
 
 
 @pytest.mark.long
-def test_a_run_goes_on_with_new_games(cli, tmp_path, monkeypatch):
+def test_resumed_run_starts_new_games(cli, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("spinup.runs.run.Run.after_update", lambda run: setattr(run.interruption, "received", 2))
         assert cli("ppo", "--env", "PongNoFrameskip-v4", "--frame-skip", 3, *SHORT).code == 130
@@ -97,8 +97,8 @@ def test_a_run_goes_on_with_new_games(cli, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_film_needs_opencv(cli, monkeypatch):
+def test_recording_without_opencv_names_the_package(cli, monkeypatch):
     assert cli("ppo", "--env", "PongNoFrameskip-v4", "--quiet", *SHORT).code == 0
-    monkeypatch.setitem(sys.modules, "cv2", None)           # what import finds where it is not installed
+    monkeypatch.setitem(sys.modules, "cv2", None)           # as if it were not installed
     done = cli("watch", RUN, "--gif", "a.gif")
     assert done.code == 2 and done.err.count("\n") == 1 and done.err.endswith("type: pip install 'spinup-rl[atari]'\n")

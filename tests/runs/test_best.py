@@ -1,4 +1,4 @@
-"""The best policy by test episodes, kept beside the last one."""
+"""The policy with the highest test return, kept beside the last one."""
 import json
 
 import pytest
@@ -19,7 +19,7 @@ TINY = {"env": "CartPole-v1", "total_steps": 4096, "num_envs": 4, "rollout_steps
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A run whose policies are all remembered as they were tested; and its test returns."""
+    """The result of a run, and the weights of each tested policy by its step."""
     monkeypatch.setattr(Training, "epochs", 16)
     tested, test = {}, Run._test
 
@@ -33,10 +33,10 @@ def run(tmp_path, monkeypatch):
     return result, tested
 
 
-# Catches: the last policy, or the latest of the best ones; weights that training goes on to change; a result of
-# the run that is the best one's.
+# Catches: the last policy, or the last of several equally good ones; weights that later training changes; the best test
+# return as the result of the run.
 @pytest.mark.long
-def test_the_best_is_that_of_the_highest_test_return(run, cli):
+def test_best_policy_is_that_with_the_highest_test_return(run, cli):
     result, tested = run
     returns = result.progress["test_return"]
     at = returns.index(max(returns))
@@ -55,9 +55,9 @@ def test_the_best_is_that_of_the_highest_test_return(run, cli):
     assert max(returns) not in told.values() and read_run(result.directory)["config"]["keep_best"] is True
 
 
-# Catches: a best policy that a resumed run forgets, or finds anew.
+# Catches: a best policy that is missing in the checkpoint, or that a resumed run selects from its own steps alone.
 @pytest.mark.long
-def test_a_resumed_run_remembers_it(run, tmp_path):
+def test_resumed_run_keeps_the_best_policy(run, tmp_path):
     result, _ = run
 
     def fail(row):
@@ -71,15 +71,15 @@ def test_a_resumed_run_remembers_it(run, tmp_path):
     assert all(torch.equal(x, other[name]) for name, x in one.items())
 
 
-def test_of_equal_ones_the_first_is_kept():
+def test_first_of_equally_good_policies_is_kept():
     best, net = Best(), torch.nn.Linear(1, 1)
     for steps, value in enumerate([1.0, 3.0, 3.0, 2.0]):
         best.consider(value, steps, net)
     assert (best.steps, best.test_return) == (1, 3.0)
 
 
-# Catches: a choice without test episodes; a traceback for a run that kept none.
-def test_what_is_missing_is_said(tmp_path):
+# Catches: --keep-best without test episodes; a traceback for a run that kept no best policy.
+def test_missing_test_episodes_and_missing_best_policy_are_errors(tmp_path):
     given = {**TINY, "log_dir": tmp_path.as_posix(), "total_steps": 256}
     with pytest.raises(UserError, match="add --test-episodes"):
         spinup.ppo(**{**given, "test_episodes": 0})

@@ -1,4 +1,4 @@
-"""Settings: what each may be, how they are typed, and which layer wins."""
+"""Settings: their ranges, their notation, and the precedence of flags, file, preset and defaults."""
 import json
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def limit_of(hint: Any) -> Range | None:
 
 
 def outside(limit: Range, kind: type) -> list[float]:
-    """Values just out of a range, and far."""
+    """Values just outside a range, and far outside."""
     near = [limit.low if limit.open_low else limit.low - 1 if kind is int else math.nextafter(limit.low, -math.inf)]
     if limit.high < math.inf:
         near.append(limit.high + 1 if kind is int else math.nextafter(limit.high, math.inf))
@@ -40,7 +40,7 @@ def outside(limit: Range, kind: type) -> list[float]:
 
 
 def numbers(config: type[BaseConfig]) -> list[tuple[str, type, Range, bool]]:
-    """(field, its kind, its range, whether in a tuple) of each numeric setting of an algorithm."""
+    """(field, type, range, whether it is a tuple) of each numeric setting of an algorithm."""
     found = []
     for field, hint in types_of(config).items():
         limit, many = limit_of(hint), get_origin(hint) is tuple
@@ -50,18 +50,18 @@ def numbers(config: type[BaseConfig]) -> list[tuple[str, type, Range, bool]]:
     return found
 
 
-def test_every_number_has_a_range():
+def test_every_numeric_setting_has_a_range():
     for name, config in CONFIGS.items():
         for field, hint in types_of(config).items():
             assert hint not in (int, float), f"{name} --{field}"
             free = hint in (str, bool, bool | None) or field == "env" or get_origin(hint) is Literal
-            hint = get_args(hint)[0] if get_origin(hint) is Union else hint                    # the other is None
+            hint = get_args(hint)[0] if get_origin(hint) is Union else hint                    # the other type is None
             assert free or limit_of(hint), f"{name} --{field}"
 
 
-# Catches (each tried): `<=` for `<` in Range.holds; the range not looked at inside a tuple.
+# Catches: `<=` for `<` in Range.holds; a range that is not checked within a tuple.
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_number_out_of_its_range_is_refused_with_the_range(name):
+def test_number_outside_its_range_is_refused_with_the_range(name):
     config = CONFIGS[name]
     for field, kind, limit, many in numbers(config):
         for bad in outside(limit, kind):
@@ -70,7 +70,7 @@ def test_a_number_out_of_its_range_is_refused_with_the_range(name):
             message = str(refused.value)
             assert message.startswith(f"{flag(field)} must be ") and message.count("\n") == 0
             assert str(limit) in message or not math.isfinite(bad) or bad >= 2**63
-            with pytest.raises(UserError, match=flag(field)):             # as typed
+            with pytest.raises(UserError, match=flag(field)):             # as a flag
                 parse(field, types_of(config)[field], f"64,{bad}" if many else repr(bad))
         for wrong in ("many", True, None, [3.5], {}):
             with pytest.raises(UserError, match=f"^{flag(field)} must be "):
@@ -79,7 +79,7 @@ def test_a_number_out_of_its_range_is_refused_with_the_range(name):
 
 @pytest.mark.parametrize(("field", "wrong"), [
     ("device", 3), ("env", 5), ("env", None), ("quiet", 1), ("exp_name", False), ("hidden", ()), ("hidden", 64)])
-def test_what_is_no_number_must_be_of_its_kind_too(field, wrong):
+def test_value_of_a_wrong_type_is_refused(field, wrong):
     having = [config for config in CONFIGS.values() if field in settings_of(config)]
     assert having
     for config in having:
@@ -90,13 +90,13 @@ def test_what_is_no_number_must_be_of_its_kind_too(field, wrong):
 @pytest.mark.parametrize(("limit", "words"), [
     (Range(1), "at least 1"), (Range(0, open_low=True), "above 0"), (Range(0, 1), "from 0 to 1"),
     (Range(0, 2, open_low=True), "above 0 and at most 2")])
-def test_a_range_in_words(limit, words):
+def test_range_is_described_in_words(limit, words):
     assert str(limit) == words
 
 
 @dataclass(kw_only=True)
 class Every(BaseConfig):
-    """One of each kind of field."""
+    """A Config with one field of each kind."""
 
     ratio: Annotated[float, Range(0, 1)] = 0.5
     widths: tuple[Annotated[int, Range(1)], ...] = (64, 64)
@@ -109,11 +109,11 @@ EVERY = types_of(Every)
 
 @pytest.mark.parametrize(("field", "text", "value"), [
     ("total_steps", "1e4", 10_000), ("total_steps", "100_000", 100_000), ("total_steps", "2.5e3", 2500),
-    ("total_steps", " 7 ", 7), ("seed", "9007199254740993", 9007199254740993),          # as a float it would be even
+    ("total_steps", " 7 ", 7), ("seed", "9007199254740993", 9007199254740993),          # a float would round it
     ("ratio", "1e-3", 0.001), ("ratio", "1", 1.0), ("widths", "32,32", (32, 32)), ("widths", "(400, 300)", (400, 300)),
     ("widths", "8", (8,)), ("limit", "none", None), ("limit", "5", 5), ("mode", "sum", "sum"),
     ("env", "CartPole-v1", "CartPole-v1"), ("exp_name", "", "")])
-def test_numbers_and_tuples_as_people_type_them(field, text, value):
+def test_settings_are_parsed_from_the_usual_notations(field, text, value):
     parsed = parse(field, EVERY[field], text)
     assert parsed == value and type(parsed) is type(value)
 
@@ -124,13 +124,13 @@ def test_numbers_and_tuples_as_people_type_them(field, text, value):
     ("ratio", "1,5", "a number, not '1,5'"), ("ratio", "nan", "a finite number"),
     ("widths", "64;64", "a whole number, not '64;64'"), ("widths", "", "numbers such as 64,64"),
     ("limit", "0", "at least 1"), ("mode", "summ", "one of mean, sum, not 'summ'. Did you mean 'sum'?")])
-def test_what_cannot_be_read_is_refused_in_the_words_typed(field, text, words):
+def test_unreadable_value_is_refused_with_the_typed_text(field, text, words):
     with pytest.raises(UserError) as refused:
         checked(field, EVERY[field], parse(field, EVERY[field], text))
     assert str(refused.value).startswith(f"{flag(field)} must be {words}")
 
 
-def test_whole_numbers_and_reals_keep_their_kind():
+def test_integers_and_floats_get_the_type_of_their_field():
     config = Every(total_steps=1e4, ratio=1, widths=[32, 16])
     assert (config.total_steps, config.ratio, config.widths) == (10_000, 1.0, (32, 16))
     assert type(config.total_steps) is int and type(config.ratio) is float
@@ -143,10 +143,10 @@ def pixels(actions: Space) -> Callable[[], Env]:
     return Pixels
 
 
-# Catches: defaults that count over a preset, a variant, a file or a flag; a kind that is not looked at.
-def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
+# Catches: defaults by kind that override a preset, a variant, a file or a flag; a kind that is ignored.
+def test_defaults_by_kind_apply_only_without_a_preset(tmp_path, monkeypatch):
     tables = {"Box": {"epochs": 7, "lam": 0.5, "gamma": 0.5}, "images": {"epochs": 8}, "Discrete": {"epochs": 9}}
-    algorithm = replace(PPO)                                              # whose contents are read once
+    algorithm = replace(PPO)                                              # a copy, because `about` is read once
     algorithm.__dict__["about"] = PPO.about | {"defaults": tables}
     file = tmp_path / "mine.toml"
     file.write_text("lam = 0.25\n")
@@ -157,45 +157,45 @@ def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
     assert said == "Pendulum-v1" and config == configure(PPO, {"env": "Pendulum-v1"})[0]
     assert configure(algorithm, {"env": "Pendulum-v1"}, "none")[0].epochs == 7
     config, said = configure(algorithm, {"env": pixels(spaces.Box(-1, 1, (2,)))})
-    assert (config.epochs, config.lam) == (8, 0.5)                        # images are the more particular
+    assert (config.epochs, config.lam) == (8, 0.5)                        # images take precedence
     assert said == "none; defaults for continuous actions; defaults for images"
     assert configure(algorithm, {"env": pixels(spaces.MultiBinary(2))})[1] == "none; defaults for images"
     monkeypatch.setattr(type(algorithm), "settings", {"epochs": 6})
     assert configure(algorithm, {"env": "CliffWalking-v1"})[0].epochs == 6
 
 
-# Catches: a short name that stays short, so that equal runs have two environments; a package that is lost.
-def test_the_full_id_is_stored(tmp_path, monkeypatch):
+# Catches: a short id that is stored as typed, so that equal runs have two environments; a package that is lost.
+def test_full_environment_id_is_stored(tmp_path, monkeypatch):
     assert configure(PPO, {"env": "CartPole"})[0].env == "CartPole-v1"
     (tmp_path / "module_of_a_config.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     assert configure(PPO, {"env": "module_of_a_config:CartPole-v1"})[0].env == "module_of_a_config:CartPole-v1"
 
 
-# Catches: a preset that turns a variant into another algorithm; a variant's own preset that does not count.
+# Catches: a preset that turns a variant into another algorithm; a variant's own preset that is ignored.
 @pytest.mark.parametrize(("name", "subject", "expected"), [
     ("double_dqn", {"env": "CartPole-v1"}, {"double": True, "update_every": 256}),
     ("vanilla_dqn", {"env": "CartPole-v1"}, {"double": False, "n_steps": 1}),
     ("c51", {"env": "CartPole-v1"}, {"sigma": 0.0, "n_steps": 1, "v_max": 100.0}),
     ("noisy_dqn", {"env": "Acrobot-v1"}, {"sigma": 0.5, "atoms": 1, "update_every": 4}),
     ("llm vapo", {"task": "reverse"}, {"alpha": 10.0, "value_warmup": 10, "clip_high": 0.28})])
-def test_a_variant_counts_over_a_preset_but_not_over_its_own(name, subject, expected):
+def test_variant_overrides_a_preset_but_not_its_own_preset(name, subject, expected):
     config, said = configure(find(name), subject)
     assert said.startswith(next(iter(subject.values())))
     assert {setting: getattr(config, setting) for setting in expected} == expected
 
 
-# Catches: a preset of another set; one that is named although the user left presets out.
+# Catches: a preset of an unrelated environment; a preset that is named although the user chose none.
 @pytest.mark.parametrize(("algorithm", "env", "named"), [
     ("ppo", "CartPole-v0", "CartPole-v1"), ("ppo", "ALE/Alien-v5", "PongNoFrameskip-v4"),
     ("dqn", "AlienNoFrameskip-v4", "PongNoFrameskip-v4"), ("ppo", "Humanoid-v5", ""), ("ppo", "FrozenLake-v1", "")])
-def test_the_first_line_names_the_preset_of_a_kindred_environment(algorithm, env, named):
+def test_first_line_names_the_preset_of_a_similar_environment(algorithm, env, named):
     said = configure(find(algorithm), {"env": env})[1]
     assert said.endswith(f"; --preset {named} is for a similar environment" if named else "actions")
     assert "kindred" not in configure(find(algorithm), {"env": env}, "none")[1]
 
 
-# Catches: defaults that the help, or the docstring of the Python function, does not show.
+# Catches: defaults by kind that are missing in the help, or in the docstring of the Python function.
 def test_help_and_docstring_show_defaults_by_kind():
     epochs = PPO.defaults["Box"]["epochs"]
     shown = f"{ppo.Config().epochs}; {epochs} for continuous actions"
@@ -203,8 +203,8 @@ def test_help_and_docstring_show_defaults_by_kind():
     assert f"epochs = {shown}: " in trainer("ppo").__doc__
 
 
-# Catches (each tried): preset and file, or file and flags swapped in api.py; dashes not turned in `read_toml`.
-def test_flags_count_over_the_file_over_the_preset_over_the_default(tmp_path):
+# Catches: swapped precedence of preset and file, or of file and flags; dashes that `read_toml` does not replace.
+def test_precedence_is_flag_then_file_then_preset_then_default(tmp_path):
     file, default = tmp_path / "mine.toml", ppo.Config()
     preset = configure(PPO, {})[0]
     assert configure(PPO, {})[1] == "CartPole-v1" and preset.lr != default.lr and preset.epochs != default.epochs
@@ -219,7 +219,7 @@ def test_flags_count_over_the_file_over_the_preset_over_the_default(tmp_path):
     assert configure(find("vpg"), {}, preset="none") == (find("vpg").load().Config(), "none; the defaults apply")
 
 
-def test_the_file_may_name_the_environment_and_so_the_preset(tmp_path):
+def test_environment_in_the_file_selects_the_preset(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('env = "Pendulum-v1"\n')
     config, name = configure(PPO, {}, file=file)
@@ -227,14 +227,14 @@ def test_the_file_may_name_the_environment_and_so_the_preset(tmp_path):
     config, name = configure(PPO, {"env": "CartPole-v1"}, file=file)
     assert (config.env, name) == ("CartPole-v1", "CartPole-v1")
     assert configure(PPO, {"env": "CartPole"})[1] == "CartPole-v1"
-    on_request = configure(PPO, {"env": "Hopper-v5"}, preset="CartPole-v1")[0]              # also for another
+    on_request = configure(PPO, {"env": "Hopper-v5"}, preset="CartPole-v1")[0]              # for another environment
     assert on_request.lr == configure(PPO, {})[0].lr
 
 
 @pytest.mark.parametrize(("text", "words"), [
     ("lr = = 3", "is not TOML"), ("totl_steps = 3", "there is no setting 'totl_steps'. Did you mean 'total_steps'?"),
     ("[ppo]\nlr = 3", "there is no setting 'ppo'"), ("\xff\xfe", "is not TOML")])
-def test_a_file_of_settings_that_cannot_be_used(text, words, tmp_path):
+def test_invalid_settings_file_is_refused(text, words, tmp_path):
     (tmp_path / "mine.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError) as refused:
         read_toml(tmp_path / "mine.toml", ppo.Config, PPO)
@@ -242,8 +242,8 @@ def test_a_file_of_settings_that_cannot_be_used(text, words, tmp_path):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_settings_come_back_from_json(name):
-    some = {"lr": 1e-7, "value_lr": 1e-7, "hidden": (8, 16)}              # a tiny number and a tuple, where it has them
+def test_settings_survive_a_round_trip_through_json(name):
+    some = {"lr": 1e-7, "value_lr": 1e-7, "hidden": (8, 16)}              # a tiny number and a tuple, if it has them
     given = {setting: some[setting] for setting in settings_of(CONFIGS[name]) if setting in some}
     config = CONFIGS[name](env="Hopper-v5", tensorboard=False, seed=2**62 + 1, **given)
     assert config_from_json(algorithms()[name], json.loads(json.dumps(config_to_json(config)))) == config

@@ -1,4 +1,4 @@
-"""Sentences about rows that show a known fault."""
+"""Warnings about rows that show a known fault."""
 import math
 import re
 from types import SimpleNamespace
@@ -20,23 +20,23 @@ def said(row: dict, actions=DISCRETE, config=PLAIN, largest=100.0, alike=0, shar
     return diagnose(HEALTHY | row, config, actions, largest, alike, share)
 
 
-# Catches: a sentence that is always said.
-def test_of_a_healthy_row_nothing_is_said():
+# Catches: a warning for every row.
+def test_healthy_row_gives_no_warning():
     assert said({}) == [] == said({}, BOX)
     assert said(dict.fromkeys(HEALTHY, math.nan)) == [] == diagnose({}, PLAIN, BOX, math.inf, 0, 0.9)
-    assert said({"entropy": 1.38}, share=0.2) == []                       # at the beginning a policy acts at random
-    assert said({"entropy": 1e-4}, share=0.9) == []                       # at the end it need not
-    assert said({"entropy": 1.38, "bonus": 0.1}, share=0.9) == []         # curiosity
+    assert said({"entropy": 1.38}, share=0.2) == []                       # an initial policy acts at random
+    assert said({"entropy": 1e-4}, share=0.9) == []                       # a final policy may be deterministic
+    assert said({"entropy": 1.38, "bonus": 0.1}, share=0.9) == []         # an intrinsic reward
     assert said({"return_std": 0.0, "grad_norm": 0.0}) == []              # es has solved the task
     assert said({}, alike=19) == [] == said({}, alike=1000, share=0.05)
 
 
-# Catches: an intrinsic reward, or goals in hindsight, taken for no signal.
-def test_equal_returns_are_no_fault_where_something_else_is_learned_from():
+# Catches: an ignored intrinsic reward or ignored hindsight goals, so that a missing learning signal is reported.
+def test_equal_returns_are_no_fault_with_another_learning_signal():
     assert said({"bonus": 0.1}, alike=40) == [] == said({}, alike=40, config=SimpleNamespace(hindsight_goals=4))
 
 
-# Catches: a comparison the other way round; a threshold of another column.
+# Catches: an inverted comparison; a threshold of another column.
 @pytest.mark.parametrize(("row", "how", "words"), [
     ({"pi_grad_norm": 0.0}, {"config": SimpleNamespace(saturation_coef=0.0)},
      "pi_grad_norm is 0: the policy no longer learns; if tanh bounds the actions, it is saturated; raise "
@@ -62,21 +62,21 @@ def test_equal_returns_are_no_fault_where_something_else_is_learned_from():
     ({"kl": 0.4}, {}, "kl is 0.4, far above the usual range: .* lower --lr or --epochs"),
     ({"kl": 0.1}, {"config": SimpleNamespace(target_kl=0.02)}, "kl is 0.1, far above the target of 0.02"),
     ({"return_std": 0.0}, {"alike": 4}, "return_std is 0: all perturbations had the same return")])
-def test_a_fault_is_one_sentence(row, how, words):
+def test_each_fault_gives_one_warning(row, how, words):
     sentence, = said(row, **how)
     assert re.match(words, sentence), sentence
 
 
-def test_the_largest_entropy_of_a_space():
+def test_largest_entropy_of_a_space_is_that_of_the_uniform_policy():
     assert largest_entropy(spaces.Discrete(4)) == pytest.approx(math.log(4))
     assert largest_entropy(spaces.MultiDiscrete([2, 3])) == pytest.approx(math.log(6))
     assert largest_entropy(spaces.MultiBinary(3)) == pytest.approx(math.log(8))
     assert math.isnan(largest_entropy(BOX)) and math.isnan(largest_entropy(spaces.Discrete(1)))
 
 
-# Catches: a training that does not look at its rows; a sentence that is said with each of them.
+# Catches: a training that does not diagnose its rows; a warning that is repeated at each row.
 @pytest.mark.long
-def test_an_actor_that_died_is_told_once(capsys):
+def test_dead_actor_is_reported_once(capsys):
     settings = {"total_steps": 300, "learning_starts": 100, "hidden": (8, 8), "tensorboard": False, "preset": "none"}
     spinup.td3("Pendulum-v1", lr=1.0, saturation_coef=0.0, **settings)
     assert capsys.readouterr().out.count("pi_grad_norm is 0: the policy no longer learns") == 1
@@ -85,7 +85,7 @@ def test_an_actor_that_died_is_told_once(capsys):
 
 
 class Settles(gymnasium.Env):
-    """Episodes of one step; the returns differ at first, and later all are 1."""
+    """Episodes of one step. The first 100 return 0, and all later ones return 1."""
 
     observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
     episodes = 0
@@ -98,9 +98,9 @@ class Settles(gymnasium.Env):
         return np.zeros(1, np.float32), float(Settles.episodes > 100), True, False, {}
 
 
-# Catches: returns that a resumed run forgets: an agent that is always at its best would be called one that learns
-# nothing.
-def test_a_resumed_run_knows_the_returns_before(tmp_path, capsys):
+# Catches: earlier returns that a resumed run loses, so that an agent that always reaches the best return is reported as
+# one that learns nothing.
+def test_resumed_run_includes_the_earlier_returns_in_its_diagnosis(tmp_path, capsys):
     settings = {"rollout_steps": 32, "num_envs": 4, "tensorboard": False, "log_dir": str(tmp_path), "exp_name": "x"}
     run = spinup.ppo(Settles, total_steps=512, **settings)
     spinup.ppo(Settles, total_steps=1024, resume=run.directory, **settings)

@@ -1,4 +1,4 @@
-"""Several processes train one policy on environments: the update is that of one process on the whole batch."""
+"""Several processes train one policy on environments: each update equals that of one process on the whole batch."""
 import os
 import signal
 from types import SimpleNamespace
@@ -21,10 +21,10 @@ SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps":
          "total_steps": 256, "normalise_obs": True, "normalise_reward": True, "quiet": True, "anneal": False}
 
 
-# Catches: shares that are summed and not averaged; advantages normalised within a share; a rank that leaves its
-# gradient out; rollouts of all ranks from the same seeds.
+# Catches: gradients that are summed and not averaged over the processes; advantage normalisation within the share of a
+# process; a rank that leaves its gradient out; rollouts of all ranks from the same seeds.
 @pytest.mark.long
-def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, monkeypatch, tmp_path):
+def test_two_processes_make_the_updates_of_one_process_on_the_whole_batch(fork_workers, monkeypatch, tmp_path):
     steps, rollouts, real, real_whole = [], [], divided.minimizer, divided.whole
 
     def recorded(optimizer: FlatAdam, loss, workers):
@@ -53,7 +53,7 @@ def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, mo
         trained.zero_grad()
         value, expected = loss(*batch)                                    # one process, all rows
         value.backward(inputs=params)
-        scale = min(1, 0.5 / float(trained.flat.grad.norm()))             # as the step has clipped it
+        scale = min(1, 0.5 / float(trained.flat.grad.norm()))             # the step has clipped the gradient
         torch.testing.assert_close(grad, trained.flat.grad * scale, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(stats["kl"], expected["kl"], rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(stats["loss"], value.detach(), rtol=1e-4, atol=1e-6)
@@ -65,9 +65,9 @@ def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, mo
         assert sorted(places.tolist()) == ended.nonzero().tolist()
 
 
-# Catches: environments or random numbers of rank 1 that are left out of the checkpoint.
+# Catches: environments or a random number generator of rank 1 that are missing in the checkpoint.
 @pytest.mark.long
-def test_a_pair_that_is_killed_resumes_as_if_nothing_had_happened(start, forking, rows, wait_for, cli, curve, tmp_path):
+def test_killed_run_of_two_processes_resumes_with_the_same_curve(start, forking, rows, wait_for, cli, curve, tmp_path):
     words = ["ppo", "--preset", "none", "--exp-name", "x", "--total-steps", 1920, "--num-envs", 4, "--rollout-steps",
              16, "--minibatches", 1, "--epochs", 1, "--checkpoint-steps", 320, "--normalise-obs",
              "--workers", 2, "--env", "Pendulum-v1", "--quiet"]
@@ -83,7 +83,7 @@ def test_a_pair_that_is_killed_resumes_as_if_nothing_had_happened(start, forking
     assert curve(tmp_path / "whole/x/x_s1") == curve(tmp_path / "runs/x/x_s1")
 
 
-def test_what_cannot_be_divided_is_refused_before_anything_is_made(tmp_path, monkeypatch, cli):
+def test_settings_that_cannot_be_divided_are_refused_first(tmp_path, monkeypatch, cli):
     with pytest.raises(UserError, match="--num-envs 4 cannot be divided among 3 processes; choose a multiple of 3"):
         ppo(**SMALL, workers=3, log_dir=tmp_path)
     with pytest.raises(UserError, match="a minibatch of 2 steps cannot be divided among 4 processes"):
@@ -105,9 +105,9 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_made(tmp_path, mon
     assert done.code == 2 and "WORLD_SIZE is 'two', but torchrun sets it to a number; type: unset" in done.err
 
 
-# Catches: a time limit on what a process does before it exchanges; none on its start.
+# Catches: a time limit on the work of a process before the ranks connect; a missing time limit on its start.
 @pytest.mark.parametrize("started", [True, False])
-def test_a_process_may_take_long_before_the_ranks_meet_but_not_to_start(started, monkeypatch):
+def test_start_of_a_worker_has_a_time_limit_and_its_first_rollout_none(started, monkeypatch):
     class Store:
         asked = 0
 
@@ -124,8 +124,8 @@ def test_a_process_may_take_long_before_the_ranks_meet_but_not_to_start(started,
             _wait(Store(), [child])
 
 
-# Catches: a command without torchrun, which cannot resume a run of several processes.
-def test_torchrun_is_part_of_the_command_that_resumes(monkeypatch):
+# Catches: an advised command without torchrun, which cannot resume a run of several processes.
+def test_resume_command_of_several_processes_uses_torchrun(monkeypatch):
     assert Workers(1, Config()).program == "spinup"
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")):
         monkeypatch.setenv(name, value)
@@ -135,13 +135,13 @@ def test_torchrun_is_part_of_the_command_that_resumes(monkeypatch):
         "  spinup plot runs/a\n  torchrun --nproc-per-node 2 -m spinup resume runs/a --total-steps 20")
 
 
-# Catches: a cluster that sets WORLD_SIZE alone, which ended every run with a traceback.
-def test_a_world_size_without_a_rank_is_not_torchrun(monkeypatch):
+# Catches: a traceback for every run on a cluster that sets only WORLD_SIZE.
+def test_world_size_without_a_rank_is_not_torchrun(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert (ranks.rank(), ranks.wanted(1)) == (0, 1)
 
 
-def test_shares_and_seeds_of_ranks(monkeypatch):
+def test_ranks_have_disjoint_shares_and_different_seeds(monkeypatch):
     monkeypatch.setattr(ranks, "size", lambda: 3)
     assert [list(ranks.of_rank(7, place)) for place in range(3)] == [[0, 1, 2], [3, 4], [5, 6]]
     monkeypatch.setenv("WORLD_SIZE", "3")
@@ -152,8 +152,8 @@ def test_shares_and_seeds_of_ranks(monkeypatch):
     assert seeds[0] == 5 and len(set(seeds)) == 3 and all(isinstance(seed, int) for seed in seeds)
 
 
-# Catches: NCCL for two processes on one GPU, which it refuses; all processes on the first GPU.
-def test_each_process_takes_a_gpu_of_its_own_if_there_are_enough(monkeypatch):
+# Catches: NCCL for two processes on one GPU, which NCCL refuses; all processes on the first GPU.
+def test_each_process_uses_its_own_gpu_if_there_are_enough(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setenv("WORLD_SIZE", "4")
@@ -169,8 +169,8 @@ def test_each_process_takes_a_gpu_of_its_own_if_there_are_enough(monkeypatch):
     assert find_device("cuda:1", True).index == 1 and find_device("auto", False).type == "cpu"
 
 
-# Catches: (seed, rank), which is the seed of a copy of an environment too.
-def test_a_rank_shares_no_random_numbers_with_an_environment(monkeypatch):
+# Catches: the seed (seed, rank) for a rank, which is also the seed of an environment copy.
+def test_ranks_and_environments_have_different_seeds(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     seeds = set(copy_seeds(1, 8))
     for rank in (1, 2, 3):

@@ -5,7 +5,7 @@ from spinup.runs.files import write_whole
 
 
 # Catches: one temporary file for two writers, which mixes their texts or loses one of them.
-def test_two_writers_of_one_file_leave_one_of_their_texts(tmp_path):
+def test_simultaneous_writers_leave_one_complete_text(tmp_path):
     path, begun, ended = tmp_path / "x.json", threading.Event(), threading.Event()
 
     def slowly(file):

@@ -1,4 +1,4 @@
-"""Runs that go on after their end, begin with another run's policy, and tell each row to a function."""
+"""Runs that are extended after their end, start from another run's policy, or pass each row to a function."""
 import json
 import signal
 from pathlib import Path
@@ -30,9 +30,9 @@ def weights(result) -> torch.Tensor:
     return torch.cat([x.flatten() for x in result.policy.module.state_dict().values()])
 
 
-# Without annealing, the steps of a longer run are those of a short one that went on. Catches: a checkpoint at the
-# end that lacks a part; a total of steps that stays as it was begun.
-def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
+# Without annealing, an extended run makes the same updates as a run that was longer from the start. Catches: a part
+# that is missing in the final checkpoint; the old total_steps in config.json.
+def test_extended_run_equals_a_longer_run(train, curve):
     short, long = train(total_steps=640, exp_name="short"), train(total_steps=1280, exp_name="long")
     longer = train(total_steps=1280, exp_name="short", resume=short.directory)
     assert torch.equal(weights(longer), weights(long)) and longer.returns == long.returns
@@ -41,22 +41,22 @@ def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
     assert json.loads((longer.directory / "result.json").read_text())["status"] == "finished"
 
 
-# Catches: a run that went on with other code, and names only the code that it began with.
-def test_a_run_names_each_revision_of_the_code_that_trained_it(train, monkeypatch):
+# Catches: a run that was extended with other code, but names only its first code revision.
+def test_run_names_each_code_revision_that_trained_it(train, monkeypatch):
     monkeypatch.setattr(training, "git_revision", lambda: "a" * 12)
     monkeypatch.setattr(records, "git_revision", lambda: "a" * 12)
     run = train(total_steps=640, exp_name="x")
     assert revisions([run.directory]) == "a" * 12
     monkeypatch.setattr(records, "git_revision", lambda: "b" * 12)
-    train(total_steps=640, exp_name="x", resume=run.directory)            # it is finished: nothing is trained
+    train(total_steps=640, exp_name="x", resume=run.directory)            # already finished: nothing is trained
     assert revisions([run.directory]) == "a" * 12
     train(total_steps=1280, exp_name="x", resume=run.directory)
     assert revisions([run.directory]) == f"{'a' * 12}, {'b' * 12}"
 
 
-# Catches: gradient steps of a longer run that begin with the actions of one policy alone, because the random
-# steps are counted from the start of the run and not from the empty replay buffer.
-def test_a_longer_run_fills_its_replay_with_random_steps_again(tmp_path, monkeypatch):
+# Catches: an extended run whose first gradient steps use only actions of the policy, because the random steps are
+# counted from the start of the run and not from the empty replay buffer.
+def test_extended_run_refills_its_replay_buffer_with_random_steps(tmp_path, monkeypatch):
     def run(steps, resume=None):
         return spinup.td3("Pendulum-v1", preset="none", hidden=(8,), threads=1, quiet=True, tensorboard=False,
                           batch_size=8, learning_starts=60, total_steps=steps, log_dir=str(tmp_path), exp_name="x",
@@ -74,8 +74,9 @@ def test_a_longer_run_fills_its_replay_with_random_steps_again(tmp_path, monkeyp
     assert len(drawn) == 60
 
 
-# Catches: a run that is made shorter than it is; other settings that slip through beside the total.
-def test_a_run_cannot_be_made_shorter_or_other(train):
+# Catches: a total below the steps that are already done; other changed settings that are accepted together with a new
+# total.
+def test_run_cannot_be_shortened_or_resumed_with_other_settings(train):
     done = train(total_steps=640)
     with pytest.raises(UserError, match="has already done 640 steps; .* at least 640, not 320"):
         train(total_steps=320, resume=done.directory)
@@ -83,9 +84,9 @@ def test_a_run_cannot_be_made_shorter_or_other(train):
         train(total_steps=1280, lr=0.1, resume=done.directory)
 
 
-# A killed run has no result.json. Catches: a total that is compared with that alone; a config.json that is
-# changed though the run cannot go on.
-def test_a_killed_or_shortened_run_stays_as_it_is(train):
+# A killed run has no result.json. Catches: a total that is compared with result.json alone; a config.json that is
+# changed although the run cannot be resumed.
+def test_refused_resume_leaves_config_json_unchanged(train):
     done = train(total_steps=700)                                         # in whole updates: 640
     before = (done.directory / "config.json").read_bytes()
     with pytest.raises(UserError, match="has already done 640 steps; .* at least 700, not 690"):
@@ -100,8 +101,8 @@ def test_a_killed_or_shortened_run_stays_as_it_is(train):
     assert (done.directory / "config.json").read_bytes() == before
 
 
-# Catches: a finished run that begins again, and writes over its curve, because its checkpoint is gone.
-def test_a_finished_run_without_its_checkpoint_is_not_begun_again(train):
+# Catches: a finished run that starts again and overwrites its curve, because its checkpoint is missing.
+def test_finished_run_without_its_checkpoint_is_not_started_again(train):
     done = train(total_steps=640, exp_name="x")
     before = (done.directory / "progress.csv").read_text()
     (done.directory / "checkpoint.pt").unlink()
@@ -110,8 +111,8 @@ def test_a_finished_run_without_its_checkpoint_is_not_begun_again(train):
     assert (done.directory / "progress.csv").read_text() == before
 
 
-# Catches: the old result.json, finished, that stays while the run goes on.
-def test_an_interrupted_extension_is_not_finished(train, monkeypatch):
+# Catches: the old result.json with status "finished", which remains while the run is extended.
+def test_interrupted_extension_has_the_status_interrupted(train, monkeypatch):
     done = train(total_steps=640)
 
     def row(told):
@@ -122,12 +123,12 @@ def test_an_interrupted_extension_is_not_finished(train, monkeypatch):
     assert json.loads((done.directory / "result.json").read_text())["status"] == "interrupted"
 
 
-# Catches: weights that are not loaded, or are drawn anew afterwards.
+# Catches: weights that are not loaded, or that are initialised again afterwards.
 @pytest.mark.parametrize(("algorithm", "env", "settings"), [
     ("ppo", "CartPole-v1", {"num_envs": 2, "rollout_steps": 32, "total_steps": 64, "lr": 1e-9}),
     ("es", "CartPole-v1", {"pairs": 4, "total_steps": 64, "lr": 1e-9}),
     ("sac", "Pendulum-v1", {"learning_starts": 64, "batch_size": 8, "total_steps": 64})])
-def test_a_run_may_begin_with_the_policy_of_another(algorithm, env, settings, tmp_path):
+def test_run_can_start_from_the_policy_of_another_run(algorithm, env, settings, tmp_path):
     def run(seed, init=""):
         return getattr(spinup, algorithm)(env, preset="none", hidden=(8,), threads=1, quiet=True, tensorboard=False,
                                           log_dir=str(tmp_path), seed=seed, init=str(init), **settings)
@@ -137,8 +138,8 @@ def test_a_run_may_begin_with_the_policy_of_another(algorithm, env, settings, tm
     assert (weights(began) - weights(first)).abs().max() < 0.01 < (weights(fresh) - weights(first)).abs().max()
 
 
-# Catches: an interrupted run that was saved, lost its checkpoint, and starts again over its log.
-def test_a_saved_run_without_its_checkpoint_is_not_begun_again(cli, tmp_path, monkeypatch):
+# Catches: an interrupted run that was saved, lost its checkpoint, and overwrites its log from the start.
+def test_interrupted_run_without_its_checkpoint_is_not_started_again(cli, tmp_path, monkeypatch):
     after_update = Run.after_update
 
     def interrupted(run):
@@ -158,8 +159,9 @@ def test_a_saved_run_without_its_checkpoint_is_not_begun_again(cli, tmp_path, mo
     assert (run / "progress.csv").read_bytes() == log
 
 
-# Catches: weights that a run without a checkpoint forgets, although its config.json still names them.
-def test_a_run_that_dies_before_its_first_checkpoint_begins_there_again(train):
+# Catches: a run without a checkpoint that does not load the weights of --init again, although its config.json names
+# them.
+def test_run_killed_before_its_first_checkpoint_loads_init_again(train):
     def die(row):
         raise KeyboardInterrupt
 
@@ -173,9 +175,9 @@ def test_a_run_that_dies_before_its_first_checkpoint_begins_there_again(train):
     assert resumed.status == "finished" and (weights(resumed) - weights(first)).abs().max() < 1e-6
 
 
-# Catches: steps of a forgotten replay buffer that the checkpoint still counts, so that a killed run is refused.
+# Catches: steps of an emptied replay buffer that the checkpoint still counts, so that a killed run cannot be resumed.
 @pytest.mark.parametrize("dies_at", [1, 2])
-def test_a_longer_run_that_dies_in_a_save_resumes(dies_at, train, monkeypatch):
+def test_extended_run_that_dies_during_a_save_resumes(dies_at, train, monkeypatch):
     given = {"algorithm": "dqn", "num_envs": 1, "learning_starts": 20, "batch_size": 4, "checkpoint_steps": 30,
              "exp_name": "x"}
     for name in ("rollout_steps", "anneal"):
@@ -195,8 +197,8 @@ def test_a_longer_run_that_dies_in_a_save_resumes(dies_at, train, monkeypatch):
     assert again.status == "finished" and read_progress(again.directory)["steps"][-1] == 120
 
 
-# Catches: a signal during a row, after which weights that have become NaN replace the last good checkpoint.
-def test_weights_that_are_not_finite_are_never_saved(train, monkeypatch):
+# Catches: a signal during a row, after which weights with NaN replace the last good checkpoint.
+def test_non_finite_weights_are_never_saved(train, monkeypatch):
     after_update = Run.after_update
 
     def broken(self):
@@ -213,8 +215,8 @@ def test_weights_that_are_not_finite_are_never_saved(train, monkeypatch):
     assert state["steps"] == 192 and all(x.isfinite().all() for x in state["parts"]["policy"].values())
 
 
-# Catches: a checkpoint whose run has reached its goal, and is killed after it was made longer: it ends at once.
-def test_a_run_that_stopped_early_can_be_made_longer_although_it_is_killed(train, cli, tmp_path):
+# Catches: a run that reached its goal, was extended and then killed, and ends at once when it is resumed.
+def test_extension_of_a_run_that_stopped_early_survives_a_kill(train, cli, tmp_path):
     done = train(total_steps=640, exp_name="x")
     state = load_checkpoint(done.directory / "checkpoint.pt")
     save_checkpoint(done.directory / "checkpoint.pt", state | {"stopped": True})
@@ -234,8 +236,8 @@ def test_a_run_that_stopped_early_can_be_made_longer_although_it_is_killed(train
     assert read_progress(train(total_steps=1280, exp_name="x", resume=done.directory).directory)["steps"][-1] == 1280
 
 
-# Catches: a finished run that counts as failed, because its curve could not be drawn.
-def test_a_run_is_finished_whatever_its_plot_does(train, monkeypatch, tmp_path):
+# Catches: a finished run with the status "failed", because its curve could not be drawn.
+def test_run_is_finished_even_if_its_plot_fails(train, monkeypatch, tmp_path):
     def fail(directory):
         raise ImportError("a broken matplotlib")
 
@@ -245,20 +247,20 @@ def test_a_run_is_finished_whatever_its_plot_does(train, monkeypatch, tmp_path):
     assert json.loads((tmp_path / "x/x_s1/result.json").read_text())["status"] == "finished"
 
 
-def test_a_policy_of_another_network_is_refused_in_one_sentence(train):
+def test_initial_policy_with_another_network_is_refused(train):
     first = train(total_steps=64)
     with pytest.raises(UserError, match="--init .*: the policy of that run has another network .*; choose a run"):
         train(total_steps=64, hidden=(16,), init=str(first.directory))
 
 
-# Catches: a generator that the user's function and the training share.
-def test_numbers_that_the_function_draws_change_nothing(train):
+# Catches: a random number generator that the user's function and the training share.
+def test_random_numbers_in_on_row_do_not_change_the_training(train):
     plain, drawing = (train(total_steps=320, on_row=function) for function in (None, lambda row: torch.rand(7)))
     assert torch.equal(weights(plain), weights(drawing))
 
 
-# Catches: a row that is told before it is written, or that can be changed from outside.
-def test_each_row_is_told_to_a_function(train):
+# Catches: a row that is passed before it is written; a row that the function can change.
+def test_each_row_is_passed_to_on_row(train):
     rows = []
     result = train(total_steps=640, on_row=lambda row: rows.append(dict(row)) or row.clear())
     assert [row["steps"] for row in rows] == result.progress["steps"] and len(rows) == 10

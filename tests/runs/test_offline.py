@@ -1,4 +1,4 @@
-"""Offline runs: their environment, their resume, and what they refuse."""
+"""Offline runs: their environment, how they resume, and what they refuse."""
 import errno
 import json
 import shutil
@@ -24,16 +24,16 @@ FLAGS = ("--total-steps", "60", "--batch-size", "8", "--hidden", "4", "--test-ep
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A dataset of CartPole in the working folder, and its name."""
+    """The name of a CartPole dataset in the working folder."""
     monkeypatch.chdir(tmp_path)
     record(["random:CartPole-v1"], tmp_path / "d.npz", steps=200, noise=[0.0], stochastic=False, seed=1,
            load=load_policy)
     return "d.npz"
 
 
-# Catches: an environment that must be named; a measure that is another's; a policy that cannot be evaluated
-# without the dataset; a unit of steps that is not said.
-def test_a_run_takes_its_environment_from_the_dataset_and_is_evaluated_without_it(data, cli, tmp_path):
+# Catches: an environment that the user must name; the measure of another kind of run; a policy that cannot be evaluated
+# without the dataset; a missing unit of steps.
+def test_dataset_gives_the_environment_and_evaluation_does_not_need_it(data, cli, tmp_path):
     loud = [word for word in FLAGS if word != "--quiet"]
     assert "/ 60 gradient steps   test return" in cli("cql", "--data", data, "--exp-name", "a", *loud).out
     folder = tmp_path / "runs" / "a" / "a_s1"
@@ -46,11 +46,12 @@ def test_a_run_takes_its_environment_from_the_dataset_and_is_evaluated_without_i
     assert cli("plot", str(folder), "--out", str(tmp_path / "p.png")).code == 0
 
 
-# Catches: anything that a checkpoint lacks: a network, an optimiser, a generator; with --init, observations that
-# are normalised with the dataset's statistics after a resume, and with the other run's before it.
+# Catches: a network, an optimiser or a random number generator that is missing in the checkpoint; with --init,
+# observations that are normalised with the statistics of the other run before a resume and with those of the dataset
+# after it.
 @pytest.mark.long("decision_transformer --init", "bc --init")
 @pytest.mark.parametrize("name", ["bc", "cql", "bc --init", "decision_transformer --init"])
-def test_an_extended_run_is_the_same_as_a_long_one(name, data, cli, tmp_path):
+def test_extended_run_equals_a_longer_run(name, data, cli, tmp_path):
     flags = ("--data", data, *FLAGS[2:])
     name, _, init = name.partition(" ")
     if name == "decision_transformer":
@@ -67,12 +68,12 @@ def test_an_extended_run_is_the_same_as_a_long_one(name, data, cli, tmp_path):
     assert cli("resume", str(tmp_path / "runs" / "short"), "--total-steps", "60").code == 0
     long, short = (load_policy(tmp_path / "runs" / kind).module.state_dict() for kind in ("long", "short"))
     assert all((long[key] == short[key]).all() for key in long)
-    if "scale" in long:                                                   # of the returns, which the other run learned
+    if "scale" in long:                                                   # of the returns, from the other run
         assert long["scale"] == load_policy(tmp_path / "runs" / "first").module.state_dict()["scale"]
 
 
-# Catches: --keep-best that is accepted and keeps nothing, or the last policy.
-def test_the_best_policy_is_kept(data, cli, tmp_path, monkeypatch):
+# Catches: an accepted --keep-best that saves nothing, or the last policy.
+def test_best_policy_is_kept(data, cli, tmp_path, monkeypatch):
     tested, row = [], OfflineRun.row
 
     def noted(run):
@@ -91,8 +92,8 @@ def test_the_best_policy_is_kept(data, cli, tmp_path, monkeypatch):
     assert state["parts"]["best"]["test_return"] == max(returns)
 
 
-# Catches: a traceback; a run that goes on with other data; a folder that is made.
-def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
+# Catches: a traceback; a run that continues with other data; a folder that is created for a refused run.
+def test_mismatched_data_or_environment_is_refused_in_one_sentence(data, cli, tmp_path):
     done = cli("bc", *FLAGS)
     assert done.code == 2 and "--data is missing; give a dataset" in done.err and not (tmp_path / "runs").exists()
     done = cli("bc", "--data", "none.npz", *FLAGS)
@@ -109,13 +110,14 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
     shutil.copy("e.npz", data)
     done = cli("resume", "runs/a", "--total-steps", "90")
     assert done.code == 2 and "was trained on a dataset other than d.npz" in done.err
-    done = cli("grid", "bc", "--data", data, "--exp-name", "a", "--seed", "1", "2", *FLAGS)    # finished on other data
+    done = cli("grid", "bc", "--data", data, "--exp-name", "a", "--seed", "1", "2", *FLAGS)    # run on other data
     assert done.code == 2 and "was trained on a dataset other than d.npz" in done.err
 
 
-# Catches: the protocol of the id in place of that of the dataset; one that contradicts it; an evaluation without.
+# Catches: the protocol of the environment id in place of the dataset's; a setting that contradicts the dataset's
+# protocol; an evaluation without the protocol.
 @pytest.mark.long
-def test_a_dataset_of_a_game_has_its_protocol(cli, tmp_path, monkeypatch):
+def test_atari_dataset_gives_the_protocol(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     game = {"env": "PongNoFrameskip-v4", "env_settings": {"frame_skip": 2, "clip_rewards": False}}
     envs = make(game["env"], 1, 0, **game["env_settings"])
@@ -140,16 +142,17 @@ def test_a_dataset_of_a_game_has_its_protocol(cli, tmp_path, monkeypatch):
     assert not (tmp_path / "runs" / "b").exists()
 
 
-# Catches: a default that is the dataset's only on the command line.
-def test_from_python_the_environment_is_the_datasets_too(data, tmp_path):
+# Catches: an environment that comes from the dataset only on the command line.
+def test_python_function_uses_the_environment_of_the_dataset(data, tmp_path):
     result = spinup.bc(data=data, total_steps=20, batch_size=8, hidden=(4,), threads=1, quiet=True, tensorboard=False,
                        log_dir=str(tmp_path))
     assert result.measure == "test_return" and len(result.returns) == 10
 
 
-# Catches: actions that the network does not have; observations of another shape; a traceback, or a run's folder.
+# Catches: actions that the network does not have; observations of another shape; a traceback; the folder of a refused
+# run.
 @pytest.mark.parametrize("name, value", [("actions", 9), ("actions", -1), ("obs", None)])
-def test_data_outside_their_own_spaces_are_refused(name, value, data, cli, tmp_path):
+def test_data_outside_the_spaces_of_the_dataset_are_refused(name, value, data, cli, tmp_path):
     whole = load(data)
     arrays = whole.arrays()
     if value is None:
@@ -163,8 +166,8 @@ def test_data_outside_their_own_spaces_are_refused(name, value, data, cli, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-# Catches: a module that a data file can import; a module that cannot be imported on request.
-def test_only_the_command_line_imports_a_module(data, cli, tmp_path):
+# Catches: a data file that imports a module, with or without --env.
+def test_module_named_in_a_dataset_is_not_imported(data, cli, tmp_path):
     (tmp_path / "module_of_a_dataset.py").write_text("open('imported', 'w').close()\n")
     whole = load(data)
     with open(tmp_path / "m.npz", "wb") as out:
@@ -176,16 +179,16 @@ def test_only_the_command_line_imports_a_module(data, cli, tmp_path):
     assert done.code == 0 and not (tmp_path / "imported").exists()
 
 
-# Catches: a path that is kept relative to the folder where the training began.
-def test_a_run_resumes_from_another_folder(data, cli, tmp_path, monkeypatch):
+# Catches: a path that is stored relative to the working folder of the first training.
+def test_run_resumes_from_another_working_folder(data, cli, tmp_path, monkeypatch):
     assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli("resume", "../runs/a", "--total-steps", "90").code == 0
 
 
-# Catches: a run whose dataset was moved and that cannot be resumed; another dataset in its place.
-def test_a_run_resumes_with_a_dataset_that_was_moved(data, cli, tmp_path):
+# Catches: a run that cannot be resumed after its dataset was moved; another dataset that is accepted in its place.
+def test_run_resumes_with_a_moved_dataset(data, cli, tmp_path):
     assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
     (tmp_path / data).rename(tmp_path / "moved.npz")
     lost = cli("resume", "runs/a", "--total-steps", "90")
@@ -202,10 +205,10 @@ def test_a_run_resumes_with_a_dataset_that_was_moved(data, cli, tmp_path):
     assert other.code == 2 and "runs/b/b_s1 did not learn from a dataset; leave out --data" in other.err
 
 
-# Catches: an intact dataset that is said to be damaged.
+# Catches: an intact dataset that is reported as damaged.
 @pytest.mark.parametrize("error, words", [
     (MemoryError(), "not enough memory to load d.npz"), (OSError(errno.EIO, "Input/output error"), "cannot be read")])
-def test_a_dataset_that_cannot_be_read_is_not_called_damaged(error, words, data, monkeypatch):
+def test_unreadable_dataset_is_not_called_damaged(error, words, data, monkeypatch):
     def refuse(*_, **__):
         raise error
     monkeypatch.setattr(np, "load", refuse)
@@ -213,7 +216,7 @@ def test_a_dataset_that_cannot_be_read_is_not_called_damaged(error, words, data,
         load(data)
 
 
-# Catches: advice to change the environment where the number of frames differs.
-def test_stacked_frames_must_be_those_of_the_dataset(data, cli):
+# Catches: advice to change the environment although the number of frames differs.
+def test_number_of_stacked_frames_must_match_the_dataset(data, cli):
     done = cli("bc", "--data", data, "--frame-stack", "4", *FLAGS)
     assert done.code == 2 and "was recorded with 1 frame per observation; type --frame-stack 1" in done.err

@@ -1,4 +1,4 @@
-"""A replay is weighed before it is taken, lies in files beside the checkpoint, and comes back as it was."""
+"""A replay buffer: the check of free memory, its files beside the checkpoint, and its exact restoration."""
 import re
 import signal
 from collections.abc import Callable
@@ -22,8 +22,8 @@ from spinup.runs.replay import ReplayFiles, make_replay, statement
 IMAGES = SimpleNamespace(observation_space=Box(0, 255, (84, 84, 4), np.uint8), num_envs=8, frames=4)
 
 
-# Catches: the memory of all four frames of each step; a number that does not fit either.
-def test_a_replay_that_does_not_fit_is_refused_with_the_size_that_does(monkeypatch):
+# Catches: memory for all four stacked frames of each step; an advised size that does not fit either.
+def test_replay_buffer_beyond_free_memory_is_refused_with_a_size_that_fits(monkeypatch):
     made, kind = [], (8, (4, 84, 84), np.uint8, ())
     monkeypatch.setattr(module, "Replay", lambda size, *rest: made.append(size))
     monkeypatch.setattr(module, "free_memory", lambda: 5_200_000_000)
@@ -41,8 +41,8 @@ def test_a_replay_that_does_not_fit_is_refused_with_the_size_that_does(monkeypat
     assert len(made) == 200
 
 
-# Catches: memory that is forgotten in the sum; a replay longer than its run.
-def test_the_memory_told_is_the_memory_taken():
+# Catches: an array that is missing in the sum; a replay buffer that is larger than the number of steps of its run.
+def test_stated_memory_is_the_allocated_memory():
     env = SimpleNamespace(observation_space=Box(-1, 1, (17,)), num_envs=3, frames=1)
     replay = make_replay(ReplayConfig(total_steps=5000), env, (6,), np.float32)
     taken = replay.frames.nbytes + sum(ring.nbytes for ring in replay.rows.values())
@@ -50,20 +50,20 @@ def test_the_memory_told_is_the_memory_taken():
     assert statement(replay) == f"replay buffer: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
 
 
-# Catches: a check after the folder is made.
-def test_too_little_memory_is_said_before_anything_is_made(cli, tree, monkeypatch):
+# Catches: a check after the folder is created.
+def test_too_little_memory_is_reported_before_files_are_created(cli, tree, monkeypatch):
     monkeypatch.setattr(module, "free_memory", lambda: 50_000)
     words = [*DQN, "--total-steps", 2000, "--update-ratio", 0.01]
     done = cli(*words)
     said = re.fullmatch(r"spinup: 2,000 steps of 4 need 96 kB; 50 kB are free; choose (--replay-size) (\d+)\n",
                         done.err)
     assert done.code == 2 and said and tree() == []
-    done = cli(*words, *said.groups())                                    # what is advised is enough
+    done = cli(*words, *said.groups())                                    # the advised size fits
     assert done.code == 0 and f"replay buffer: {said[2]} steps of 4 need 4" in done.out
 
 
 class World:
-    """Random steps of N environments with short episodes, into a replay of 24 rows; no two numbers are alike."""
+    """Random transitions of N environments with short episodes, for a replay buffer of 24 rows. No number repeats."""
 
     def __init__(self, num_envs: int, frames: int):
         self.num_envs, self.shape, self.rng = num_envs, (frames, 3) if frames > 1 else (3,), np.random.default_rng(0)
@@ -73,7 +73,7 @@ class World:
         return self.rng.standard_normal((self.num_envs, *self.shape), np.float32)
 
     def step(self, replay: Replay) -> None:
-        """One step of all; what the observations show does not matter here, so that none leads to the next."""
+        """Add one transition of each environment. The observations are random; none follows from the last one."""
         act, rew = self.rng.standard_normal((self.num_envs, 2)), self.rng.standard_normal(self.num_envs)
         terminated, truncated = self.rng.random((2, self.num_envs)) < 0.1
         final = self.observe() if (terminated | truncated).any() else None
@@ -81,7 +81,7 @@ class World:
 
 
 def contents(replay: Replay) -> list[np.ndarray]:
-    """All that can be drawn, in order, alone and with what follows, and the counters."""
+    """All transitions that can be sampled, in order, as single steps and as 3-step returns, and the counters."""
     rows = np.arange(replay.oldest, replay.count)
     return [*(x.numpy() for batch in (replay.sample(rows), replay.sample_n(rows, 3)) for x in batch),
             *(np.asarray(x) for x in replay.state_dict().values())]
@@ -89,18 +89,19 @@ def contents(replay: Replay) -> list[np.ndarray]:
 
 def resumed(world: World, folder: Path, state: dict, sums: dict[str, int]) -> tuple[Replay, ReplayFiles, bool]:
     replay, files = world.make(), ReplayFiles(folder)
-    replay.frames[:] = -1                                                 # memory of another life
+    replay.frames[:] = -1                                                 # old contents of the memory
     replay.load_state_dict(state)
     return replay, files, files.read(replay, sums)
 
 
-# A run of 400 chapters: some steps, from none to thrice the size; then a checkpoint, or a crash before it, after it, or
-# between the files and it. Catches: a cut at the wrong element; a file that begins, or is deleted, too early or
-# late; a seam of the ring that is written or read across; a gap filled with what is forgotten.
+# A run of 400 rounds: some steps, from none to thrice the buffer's size; then a checkpoint, or a crash before it, after
+# it, or between the files and the checkpoint. Catches: a cut at the wrong element; a file that is started or deleted
+# too early or too late; a read or write beyond the end of the ring buffer; a gap that is filled with discarded
+# transitions.
 @pytest.mark.long("1-1", "2-1", "1-3")
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("frames", [1, 2])
-def test_files_give_back_what_was_saved_whatever_crashed(num_envs, frames, tmp_path):
+def test_files_restore_the_saved_buffer_after_any_crash(num_envs, frames, tmp_path):
     world, chance = World(num_envs, frames), np.random.default_rng(1)
     replay, files, saved, happened, most = world.make(), ReplayFiles(tmp_path), None, set(), 0
     for _ in range(400):
@@ -121,15 +122,15 @@ def test_files_give_back_what_was_saved_whatever_crashed(num_envs, frames, tmp_p
                 np.testing.assert_array_equal(x, y)
         elif event == "save":
             most = max(most, sum(p.stat().st_size for p in (tmp_path / "replay").iterdir()))
-            replay.load_state_dict(saved)                                 # as a run does, which forgets where it stands
-    assert len(happened) == 5                                             # after a checkpoint nothing is new
+            replay.load_state_dict(saved)                                 # this must change nothing
+    assert len(happened) == 5                                             # right after a checkpoint nothing is new
     ring = sum(r.nbytes for r, _ in replay.rings().values())
     assert most < 3.5 * ring
 
 
-# Catches: a hole that is read over; a folder left behind from which later rows would go on.
+# Catches: a gap in the files that is ignored; a remaining folder to which later rows would be appended.
 @pytest.mark.parametrize("damage", ["no folder", "no file of one ring", "first file", "end cut off", "hole"])
-def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
+def test_incomplete_files_are_refused_and_removed_files_give_an_empty_buffer(damage, tmp_path):
     world, folder = World(2, 1), tmp_path / "replay"
     replay, files = world.make(), ReplayFiles(tmp_path)
     for _ in range(8):                                                    # 64 rows in the end, more than one file
@@ -155,20 +156,20 @@ def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
         with pytest.raises(UserError, match="replay lacks steps that the checkpoint counts; restore its files"):
             resumed(world, tmp_path, replay.state_dict(), sums)
         assert sorted(folder.glob("*")) == left
-        files.remove()                                                    # as the sentence says
+        files.remove()                                                    # as the error message advises
     again, files, found = resumed(world, tmp_path, replay.state_dict(), sums)
     assert not found and not folder.exists()
     again.forget()
     world.step(again)
-    files.append(again)                                                   # a new replay begins
+    files.append(again)                                                   # a new buffer begins
     third, _, found = resumed(world, tmp_path, again.state_dict(), files.sums)
     assert found
     for x, y in zip(contents(third), contents(again), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
-# Catches: checksums of deleted files that a new file of the same name would have to match.
-def test_a_new_replay_has_its_own_checksums(tmp_path):
+# Catches: checksums of deleted files that are compared with a new file of the same name.
+def test_new_replay_buffer_has_its_own_checksums(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
     world.step(replay)
     files.append(replay)
@@ -182,8 +183,8 @@ def test_a_new_replay_has_its_own_checksums(tmp_path):
     assert resumed(world, tmp_path, again.state_dict(), files.sums)[2]
 
 
-# Catches: a checksum that only the last file must match.
-def test_an_earlier_file_that_has_changed_is_named_too(tmp_path):
+# Catches: a checksum that is compared for the last file only.
+def test_changed_earlier_file_is_named(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
     for _ in range(4):
         for _ in range(5):
@@ -198,15 +199,16 @@ def test_an_earlier_file_that_has_changed_is_named_too(tmp_path):
         resumed(world, tmp_path, replay.state_dict(), files.sums)
 
 
-# Catches: sums that are not compared; sums of what follows the checkpoint; a replay that is deleted.
-def test_a_file_that_has_changed_is_named_and_left_alone(tmp_path):
+# Catches: checksums that are not compared; checksums that include steps after the checkpoint; a replay buffer that is
+# deleted.
+def test_changed_file_is_named_and_kept(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
     for _ in range(5):
         world.step(replay)
     files.append(replay)
     state, sums = replay.state_dict(), dict(files.sums)
     world.step(replay)
-    files.append(replay)                                                  # is cut off when the checkpoint is read
+    files.append(replay)                                                  # truncated when the checkpoint is loaded
     path = next((tmp_path / "replay").glob("rew-*.bin"))
     data = bytearray(path.read_bytes())
     data[3] ^= 1
@@ -226,13 +228,14 @@ SAC, TD3, DDPG = ([name, "--env", "Pendulum-v1", *SMALL] for name in ("sac", "td
 PRIORITISED = ["--prioritised", "--n-steps", 3, "--dueling", "--num-envs", 2, "--update-ratio", 0.5]
 
 
-# Checkpoints are further apart than what dqn remembers, and within what td3 and sac do. Catches: counters,
-# priorities, targets or either optimiser not kept; files not cut back, or not found.
+# The replay buffer of dqn is shorter than the distance between checkpoints, and that of sac is longer. Catches:
+# counters, priorities, target networks or an optimiser that are missing in the checkpoint; files that are not
+# truncated, or not found.
 @pytest.mark.long("sac")
 @pytest.mark.parametrize("words, size, cadence", [
     ([*DQN, *PRIORITISED], 150, 212), ([*SAC, "--num-envs", 2], 2000, 90)],
     ids=["dqn", "sac"])
-def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(words, size, cadence, killed, cli, curve,
+def test_killed_run_resumes_with_the_same_curve(words, size, cadence, killed, cli, curve,
                                                                               tmp_path):
     words = [*words, "--replay-size", size, "--checkpoint-steps", cadence, "--total-steps", 800]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -241,11 +244,11 @@ def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(wo
     assert done.code == 0 and "Traceback" not in done.err and "replay buffer was not saved" not in done.out
     assert curve(tmp_path / RUN) == expected
     assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
-    assert not (tmp_path / RUN / "replay").exists()                       # nobody goes on from a finished run
+    assert not (tmp_path / RUN / "replay").exists()                       # a finished run needs no replay buffer
 
 
 def happen_at(number: int, monkeypatch, what: Callable[[], None]) -> None:
-    """Do it in the `number`-th step of the environments of this process."""
+    """Call `what` in the `number`-th environment step of this process."""
     step, left = VectorEnv.step, [number]
 
     def watched(env, action):
@@ -258,7 +261,7 @@ def happen_at(number: int, monkeypatch, what: Callable[[], None]) -> None:
 
 
 def interrupt() -> None:
-    """Press Ctrl-C."""
+    """Send SIGINT, as Ctrl-C does."""
     signal.raise_signal(signal.SIGINT)
 
 
@@ -267,17 +270,18 @@ def die() -> None:
 
 
 class Died(Exception):
-    """In the middle of a step."""
+    """Raised in the middle of a step."""
 
 
-# A row follows the checkpoint before there is another gradient step, or another of the actor. Catches: counters,
-# priorities, a target network, an optimiser, or what the last gradient step told, not kept.
+# A row follows the checkpoint before the next gradient step, or before the next gradient step of the actor. Catches:
+# counters, priorities, a target network, an optimiser, or statistics of the last gradient step that are missing in the
+# checkpoint.
 @pytest.mark.long("dqn-prioritised", "td3", "dqn", "ddpg-seldom", "sac-seldom")
 @pytest.mark.parametrize("words", [
     DQN, [*DQN, *PRIORITISED, "--replay-size", 200], [*DQN, "--update-ratio", 0.125], TD3,
     [*DDPG, "--update-ratio", 0.2], [*SAC, "--update-ratio", 0.2]],
     ids=["dqn", "dqn-prioritised", "dqn-seldom", "td3", "ddpg-seldom", "sac-seldom"])
-def test_where_it_dies_it_goes_on_from_its_last_checkpoint_as_if_it_had_not(words, cli, curve, monkeypatch, tmp_path):
+def test_run_that_dies_resumes_from_its_checkpoint_with_the_same_curve(words, cli, curve, monkeypatch, tmp_path):
     words = [*words, "--total-steps", 400, "--checkpoint-steps", 155, "--quiet"]
     assert cli(*words, "--log-dir", "whole").code == 0
     for at in 250, 70:
@@ -290,13 +294,13 @@ def test_where_it_dies_it_goes_on_from_its_last_checkpoint_as_if_it_had_not(word
     assert not (tmp_path / RUN / "replay").exists()
 
 
-# Catches: files of before the first checkpoint, to which the run, begun again, appends.
+# Catches: files from before the first checkpoint to which a run that starts again appends.
 @pytest.mark.long
-def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, curve, monkeypatch, tmp_path):
+def test_run_that_dies_before_its_first_checkpoint_starts_with_an_empty_buffer(cli, curve, monkeypatch, tmp_path):
     words = [*DQN, "--total-steps", 700, "--checkpoint-steps", 150, "--quiet"]
     assert cli(*words, "--log-dir", "whole").code == 0
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr("spinup.runs.training.save_checkpoint", lambda *_: die())       # the replay is written before it
+        patch.setattr("spinup.runs.training.save_checkpoint", lambda *_: die())       # the replay is written first
         cli(*words)
     assert (tmp_path / RUN / "replay").exists() and not (tmp_path / RUN / "checkpoint.pt").exists()
     with monkeypatch.context() as patch, pytest.raises(Died):
@@ -307,9 +311,9 @@ def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, cu
     assert curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
 
 
-# Catches: files that are deleted because one of them lacks its end; another curve without a word.
+# Catches: files that are deleted because the end of one is missing; a different curve without a message.
 @pytest.mark.long
-def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_path):
+def test_truncated_replay_buffer_is_refused_and_kept(cli, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         happen_at(200, patch, interrupt)
         assert cli(*DQN, "--total-steps", 900).code == 130
@@ -322,11 +326,11 @@ def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_pat
     assert sorted((tmp_path / RUN / "replay").glob("*.bin")) == files and cli("resume", RUN).code == 0
 
 
-# Catches: a replay that is saved all the same; no word about it; rows that are drawn though they were not saved,
-# by priorities of theirs.
+# Catches: a replay buffer that is saved in spite of --no-save-replay; a missing message; sampled rows that were not
+# saved, because their priorities remain.
 @pytest.mark.long("plain")
 @pytest.mark.parametrize("settings", [[], PRIORITISED], ids=["plain", "prioritised"])
-def test_without_its_replay_a_run_fills_a_new_one_and_says_so(settings, cli, monkeypatch, tmp_path):
+def test_run_without_saved_replay_buffer_fills_a_new_one_and_reports_it(settings, cli, monkeypatch, tmp_path):
     drawn, sample_n = [], Replay.sample_n
 
     def noted(self, rows, n):
@@ -345,5 +349,5 @@ def test_without_its_replay_a_run_fills_a_new_one_and_says_so(settings, cli, mon
             "will differ\n") in done.out
     assert done.code == 0 and read_json(tmp_path / RUN / "result.json")["steps"] == 900
     ratio = 0.5 if settings else 1
-    assert abs(len(drawn) - ratio * (900 - at - 100)) <= 2                # first there must be something to learn from
+    assert abs(len(drawn) - ratio * (900 - at - 100)) <= 2                # after learning_starts steps
     assert min(low for low, _ in drawn) >= 0 and min(high for _, high in drawn) > 0

@@ -1,4 +1,4 @@
-"""A run that is killed, interrupted or fails goes on as if nothing had happened, or says what it cannot give back."""
+"""A run that is killed, interrupted or fails resumes with the same curve, or reports what it cannot restore."""
 import json
 import os
 import signal
@@ -21,7 +21,7 @@ RUN = Path("runs/x/x_s1")
 FLAGS = ["--preset", "none", "--exp-name", "x"]
 MUJOCO = ["--num-envs", 2, "--rollout-steps", 64, "--total-steps", 2048, "--checkpoint-steps", 256, "--epochs", 2,
           "--normalise-obs", "--normalise-reward", "--tensorboard", "false"]
-# Small batches: rows stand for two updates, checkpoints for fifteen, so that every other one falls within a row.
+# Small batches: a row spans two updates and a checkpoint fifteen, so that every other checkpoint falls within a row.
 SMALL = ["--num-envs", 2, "--rollout-steps", 8, "--total-steps", 1280, "--checkpoint-steps", 240]
 KILLED = {                                                                # algorithm, environment, flags, kills
     "vpg-CartPole": ("vpg", "CartPole-v1", [*SMALL, "--value-epochs", 2], 2),
@@ -31,15 +31,16 @@ KILLED = {                                                                # algo
     "ppo-HalfCheetah": ("ppo", "HalfCheetah-v5", MUJOCO, 2),
     "ppo-Ant": ("ppo", "Ant-v5", MUJOCO, 2),
 }
-ANEW = "ppo-CartPole"                                                     # the last time in a new interpreter
-WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the length that no cadence may cut
+ANEW = "ppo-CartPole"                                                     # the last resume is in a new interpreter
+WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the length of each episode
 
 
-# Catches (each tried): ppo.py without `scaler` in `keep`; VectorEnv not loading episode_length (Pendulum); run.py not
-# loading `recent` (vpg-CartPole); log.py not flushing the events, or not cutting them (ppo-CartPole).
+# Catches: a reward scaler that is missing in the checkpoint; `episode_length` that VectorEnv does not load (Pendulum);
+# `recent` that run.py does not load (vpg-CartPole); events of TensorBoard that log.py does not flush or does not
+# truncate (ppo-CartPole).
 @pytest.mark.long("ppo-CartPole", "ppo-Pendulum", "ppo-HalfCheetah", "ppo-Ant")
 @pytest.mark.parametrize("name", KILLED)
-def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, few_rows, killed, cli, curve,
+def test_killed_run_resumes_with_the_same_curve(name, few_rows, killed, cli, curve,
                                                                              tmp_path):
     algorithm, env, flags, kills = KILLED[name]
     words, directory = [algorithm, "--env", env, *FLAGS, *flags], tmp_path / RUN
@@ -57,9 +58,9 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
 
 
 def check_events(directory: Path, expected: list[list[str]]) -> None:
-    """TensorBoard shows each row once, whatever was killed."""
+    """Check that TensorBoard shows each row once after the kills."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    assert len(list(directory.glob("events.out.tfevents.*"))) > 2         # one of each process
+    assert len(list(directory.glob("events.out.tfevents.*"))) > 2         # one for each process
     events = EventAccumulator(str(directory))
     events.Reload()
     names = [n for n in expected[0] if n != "steps"]
@@ -71,7 +72,7 @@ def check_events(directory: Path, expected: list[list[str]]) -> None:
         np.testing.assert_allclose([e.value for e in shown], [value for _, value in column], rtol=1e-6)
 
 
-# Dies in place of the n-th renaming of a checkpoint, when its temporary file is complete.
+# Kills the process just before the n-th renaming of a checkpoint, when its temporary file is complete.
 DIE_BEFORE_RENAME = """
 import os, signal
 rename, renamings = os.replace, []
@@ -87,7 +88,7 @@ os.replace = replace
 
 @pytest.fixture
 def stepped(monkeypatch) -> list[int]:
-    """One entry for each environment step done in this process: its number of copies."""
+    """A list with the number of environment copies for each call of VectorEnv.step in this process."""
     done, step = [], VectorEnv.step
 
     def count(env, action):
@@ -98,12 +99,12 @@ def stepped(monkeypatch) -> list[int]:
     return done
 
 
-# Catches (each tried): files.py writing to `path` itself; run.py not loading `rng`, the generator of torch or
-# `pending`; log.py not cutting progress.csv; ppo.py without `optimizer` in `keep`.
+# Catches: a checkpoint that is written to its final path at once; `rng`, torch's random number generator or `pending`
+# that run.py does not load; a progress.csv that is not truncated; an optimiser that is missing in the checkpoint.
 @pytest.mark.long("4")
 @pytest.mark.parametrize("nth", [1, 4])
-def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, curve, stepped, tmp_path):
-    # 300 updates, two a row; 33 a checkpoint, so that the third falls within a row
+def test_run_killed_before_a_checkpoint_is_renamed_resumes(nth, start, cli, curve, stepped, tmp_path):
+    # 300 updates: two per row and 33 per checkpoint, so that the third checkpoint falls within a row
     words = ["ppo", *FLAGS, "--num-envs", 4, "--rollout-steps", 8, "--total-steps", 9600, "--checkpoint-steps", 1056,
              "--minibatches", 1, "--epochs", 1, "--hidden", "8", "--quiet"]
     assert cli(*words, "--log-dir", "whole").code == 0
@@ -118,7 +119,7 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
         assert checkpoint["steps"] == (nth - 1) * 1056 and checkpoint["subject"]["pending"]
     stepped.clear()
     assert cli("resume", RUN).code == 0
-    assert sum(stepped) == 9600 - (nth - 1) * 1056                        # no more is done again than was lost
+    assert sum(stepped) == 9600 - (nth - 1) * 1056                        # only lost steps are repeated
     assert curve(directory) == curve(tmp_path / "whole/x/x_s1")
     assert not [*directory.glob(".*.tmp")]
     stepped.clear()
@@ -126,8 +127,8 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
     assert finished.code == 0 and "is finished: 9,600 steps" in finished.out and not stepped
 
 
-# Catches (each tried): `Interruption` raising KeyboardInterrupt at once; not saving when interrupted.
-def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, tmp_path):
+# Catches: an `Interruption` that raises KeyboardInterrupt at once; an interrupted run that is not saved.
+def test_ctrl_c_saves_and_prints_the_resume_command(start, cli, curve, rows, wait_for, tmp_path):
     words = ["ppo", "--env", "CartPole-v1", *FLAGS, *MUJOCO, "--total-steps", 3072, "--checkpoint-steps", 100_000]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     process, directory = start(*words), tmp_path / RUN
@@ -140,11 +141,11 @@ def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, t
     assert result["status"] == "interrupted" and 4 * 128 <= result["steps"] == checkpoint["steps"] < 3072
     resumed = cli("resume", RUN)
     assert resumed.code == 0 and f"resuming at step {result['steps']:,}\n" in resumed.out
-    assert curve(directory) == curve(tmp_path / "whole/x/x_s1")           # the extra checkpoint has changed nothing
+    assert curve(directory) == curve(tmp_path / "whole/x/x_s1")           # the extra checkpoint changes nothing
     assert read_json(directory / "result.json")["status"] == "finished"
 
 
-# Catches: a run that does not keep its folder to itself.
+# Catches: a run that does not lock its folder.
 @pytest.mark.long
 def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp_path):
     process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
@@ -152,14 +153,14 @@ def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp
     refused = cli("resume", RUN)
     assert refused.code == 2 and f"another process is training in {RUN}; wait until it ends, or stop it" in refused.err
     process.kill()
-    assert cli("resume", RUN).code == 0                                   # the dead keep nothing
+    assert cli("resume", RUN).code == 0                                   # a killed process holds no lock
     steps = [float(line.split(",")[1]) for line in (directory / "progress.csv").read_text().splitlines()[1:]]
     assert steps == sorted(set(steps))
 
 
-# Catches: os.truncate, which fills what is missing with zeros.
+# Catches: os.truncate on a file that is too short, which fills the missing part with zeros.
 @pytest.mark.long
-def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_path):
+def test_lost_rows_of_progress_csv_are_reported(start, cli, rows, wait_for, tmp_path):
     process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
     wait_for(lambda: rows(directory) > 5, process)
     process.send_signal(signal.SIGINT)
@@ -175,10 +176,10 @@ def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_pat
     assert cli("resume", RUN).code == 0 and b"\0" not in path.read_bytes()
 
 
-# Catches (each tried): `save` keeping a new generator as `rng`; gym.py without the derived arrays of MuJoCo (Ant).
+# Catches: a `save` that replaces the random number generator `rng`; a MuJoCo state without its derived arrays (Ant).
 @pytest.mark.long("Ant-v5")
 @pytest.mark.parametrize("env", ["CartPole-v1", "Ant-v5"])
-def test_how_often_it_is_saved_does_not_change_the_curve(env, cli, curve, tmp_path):
+def test_frequency_of_checkpoints_does_not_change_the_curve(env, cli, curve, tmp_path):
     for cadence in (1, 10**9):
         assert cli("ppo", "--env", env, *FLAGS, *MUJOCO, "--total-steps", 1024, "--checkpoint-steps", cadence,
                    "--log-dir", cadence, "--quiet").code == 0
@@ -186,7 +187,7 @@ def test_how_often_it_is_saved_does_not_change_the_curve(env, cli, curve, tmp_pa
 
 
 class User(gymnasium.Env):
-    """A user's environment of 50 steps an episode. `happens` is called in each; `age` counts them over all episodes."""
+    """A user's environment: 50 steps per episode. Each step calls `happens`; `age` counts the steps of all episodes."""
 
     observation_space, action_space = Box(-1, 1, (3,)), Discrete(2)
     reward = 1.0
@@ -209,11 +210,11 @@ class User(gymnasium.Env):
         return self.np_random.uniform(-1, 1, 3).astype(np.float32)
 
     def happens(self) -> None:
-        """Nothing, in this one."""
+        """Do nothing. Subclasses override it."""
 
 
 class Keeper(User):
-    """Holds something from its 200th step on that nobody can save."""
+    """From its 200th step on, it has an attribute that cannot be saved."""
 
     def happens(self):
         if self.age == 200:
@@ -249,7 +250,7 @@ TINY = [*FLAGS, "--num-envs", 2, "--rollout-steps", 32, "--total-steps", 1280, "
 
 
 def interrupt_at(number: int, monkeypatch) -> None:
-    """Press Ctrl-C in the `number`-th step of the environments."""
+    """Send SIGINT in the `number`-th environment step, as Ctrl-C does."""
     step, left = VectorEnv.step, [number]
 
     def press(env, action):
@@ -261,12 +262,12 @@ def interrupt_at(number: int, monkeypatch) -> None:
     monkeypatch.setattr(VectorEnv, "step", press)
 
 
-# Catches (tried): no sentence in `updates` where the checkpoint holds no environments (Keeper, which can be saved
-# again at its start); the episodes of the beginning once more.
+# Catches: a missing message for a checkpoint without environments (Keeper, which can be saved again after its restart);
+# a resumed run that repeats the first episodes.
 @pytest.mark.long("LunarLander-v3-LunarLander.world is a b2World")
 @pytest.mark.parametrize(("env", "why"), [
     ("LunarLander-v3", "LunarLander.world is a b2World"), ("Keeper-v0", "Keeper.thing is a object")])
-def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_so(env, why, cli, curve, monkeypatch,
+def test_run_without_saved_environment_resumes_with_new_episodes(env, why, cli, curve, monkeypatch,
                                                                                    tmp_path):
     with monkeypatch.context() as patch:
         interrupt_at(400, patch)
@@ -285,12 +286,12 @@ def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_
     resumed = cli("resume", RUN)
     assert resumed.code == 0
     assert "; its environments could not be saved, so it starts new episodes\n" in resumed.out
-    assert len(began) == 2 and (env == "Keeper-v0" or (began[0] != began[1]).any())          # Keeper has one beginning
+    assert len(began) == 2 and (env == "Keeper-v0" or (began[0] != began[1]).any())          # not for Keeper
     steps = [int(row[1]) for row in curve(tmp_path / RUN)[1:]]
     assert steps == list(range(64, 1281, 64))
 
 
-def test_a_second_ctrl_c_does_not_wait(cli, stepped, monkeypatch, tmp_path):
+def test_second_ctrl_c_stops_at_once(cli, stepped, monkeypatch, tmp_path):
     step = VectorEnv.step
 
     def press_twice(env, action):
@@ -309,11 +310,11 @@ def test_a_second_ctrl_c_does_not_wait(cli, stepped, monkeypatch, tmp_path):
     os.chdir(tmp_path)
 
 
-# Catches: a number that is not looked at, or that is put down to the learning rate.
+# Catches: a number that is not checked, or for which the learning rate is blamed.
 @pytest.mark.parametrize(("env", "what"), [
     ("NaNReward-v0", "returned a reward of nan"), ("InfiniteReward-v0", "returned a reward of inf"),
     ("NaNObservation-v0", "returned an observation with nan at index 0 of 3")])
-def test_a_number_that_is_not_finite_stops_the_run_and_is_named(env, what, cli, tmp_path):
+def test_non_finite_number_stops_the_run_and_is_named(env, what, cli, tmp_path):
     done = cli("ppo", "--env", env, *TINY)
     assert done.code == 2 and done.err.startswith(f"spinup: {env} {what}, at step ")
     assert "in copy 0, after the action " in done.err and "--lr" not in done.err
@@ -342,10 +343,10 @@ gymnasium.register("Broken-v7", Broken)
 '''
 
 
-# Catches (tried): cli.py without `sys.path.append("")`, for the console script has no folder of the user's there, and
-# neither has a forked process.
-def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
-    (tmp_path / "broken_of_a_test.py").write_text(BROKEN)                 # other tests have a module `mine`
+# Catches: a missing `sys.path.append("")` in cli.py. Without it, neither the console script nor a forked process finds
+# a module in the working folder.
+def test_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
+    (tmp_path / "broken_of_a_test.py").write_text(BROKEN)                 # a name that no other test uses
     done = start("ppo", "--env", "broken_of_a_test:Broken-v7", *TINY).end()
     assert done.code == 1
     assert done.err.startswith("spinup: Broken-v7 raised ZeroDivisionError: the user's own mistake, at step ")
@@ -356,15 +357,15 @@ def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
     assert torch.load(tmp_path / RUN / "checkpoint.pt", weights_only=True)["steps"] == 256
 
 
-# Catches: a SystemExit that ends the command with the code of the environment, 0.
-def test_an_environment_that_exits_has_failed(cli, tmp_path, monkeypatch):
+# Catches: a SystemExit of the environment that ends the command with its exit code, 0.
+def test_environment_that_calls_sys_exit_has_failed(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(User, "happens", lambda env: sys.exit(0))
     done = cli("ppo", "--env", "User-v0", *TINY)
     assert done.code == 2 and done.err.startswith("spinup: the environment called sys.exit(0); make it return")
     assert not (tmp_path / RUN).exists()                                  # it exits in its first steps
 
 
-def test_resume_from_python_wants_a_run_of_the_same_settings(cli, tmp_path, monkeypatch):
+def test_resume_from_python_requires_the_same_settings(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = {"env": "User-v0", "num_envs": 2, "rollout_steps": 32, "total_steps": 256, "preset": "none", "quiet": True,
             "tensorboard": False}
@@ -372,7 +373,7 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(cli, tmp_path, monk
         ppo(**tiny, resume="nowhere")
     assert list(tmp_path.iterdir()) == []
     first = ppo(**tiny)
-    again = ppo(**tiny, resume=first.directory)                           # finished: nothing is left to do
+    again = ppo(**tiny, resume=first.directory)                           # already finished
     assert again.status == "finished" and again.returns == first.returns and again.directory.samefile(first.directory)
     for other in ({"seed": 2}, {"hidden": (8, 8)}, {"gamma": 0.5}):
         name, = other
@@ -386,4 +387,4 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(cli, tmp_path, monk
     assert longer.code == 2 and "call spinup.ppo(FUNCTION, total_steps=512, resume=" in longer.err
     with pytest.raises(UserError, match="is a run of ppo; give the same settings again"):
         vpg(**tiny, resume=first.directory)
-    assert json.loads((first.directory / "result.json").read_text())["status"] == "finished"     # it is as it was
+    assert json.loads((first.directory / "result.json").read_text())["status"] == "finished"     # unchanged

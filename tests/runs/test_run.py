@@ -1,4 +1,4 @@
-"""A run from Python and from the command line: its folder, its numbers, what it prints, what it leaves as it was."""
+"""A run from Python and from the command line: its folder, its results, its output, and the state it restores."""
 import json
 import math
 import os
@@ -40,7 +40,7 @@ def inside(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_folder_of_a_run_is_whole(cli, tmp_path, full_runs):
+def test_folder_of_a_run_is_complete(cli, tmp_path, full_runs):
     assert cli("ppo", "--env", "Pendulum-v1", *WORDS, "--normalise-obs", "--exp-name", "swing", "--seed", 7).code == 0
     run = tmp_path / "runs/swing/swing_s7"
     files = {p.name for p in run.iterdir()}
@@ -58,14 +58,14 @@ def test_the_folder_of_a_run_is_whole(cli, tmp_path, full_runs):
 
     result = json.loads((run / "result.json").read_text())
     assert result["status"] == "finished" and result["steps"] == 1024
-    assert len(result["returns"]) == 4                                    # of 200 steps, 256 a copy
+    assert len(result["returns"]) == 4                                    # of 200 steps; each copy has 256
     assert result["return_mean_100"] == pytest.approx(np.mean(result["returns"]))
     assert result["steps_per_second"] == pytest.approx(1024 / result["seconds"], rel=0.01)
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-# Catches (tried): `clone()` left out of `plain` (each parameter then brings all of them).
-def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
+# Catches: a missing `clone()` in `plain`, so that each parameter is saved with the memory of all of them.
+def test_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
     directory = ppo("Pendulum-v1", **TINY, epochs=1, normalise_obs=True, normalise_reward=True).directory
     state = torch.load(directory / "checkpoint.pt", weights_only=True)
     assert state["steps"] == 1024 and state["algorithm"] == "ppo"
@@ -82,8 +82,8 @@ def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
     assert not any(name.endswith("num_batches") for name in policy) and policy["normaliser.count"] == 1024
 
 
-# Catches (tried): the normaliser's buffers not persistent.
-def test_the_result_and_the_loaded_policy_act_alike():
+# Catches: buffers of the normaliser that are not persistent.
+def test_loaded_policy_acts_as_the_policy_of_the_result():
     result = ppo("CartPole-v1", **{**TINY, "total_steps": 4096}, epochs=2, normalise_obs=True, lr=3e-4)
     assert isinstance(result, Result) and result.status == "finished"
     assert result.directory.is_dir() and "finished" in repr(result) and str(result.directory) in repr(result)
@@ -100,15 +100,15 @@ def test_the_result_and_the_loaded_policy_act_alike():
     assert set(drawn) == {0, 1}                                           # early in training, it still tries both
 
 
-def test_a_policy_acts_on_one_observation():
+def test_act_accepts_exactly_one_observation():
     policy = ppo(**TINY).policy
     for wrong in np.zeros(3), np.zeros((2, 4)):
         with pytest.raises(ValueError, match=r"one observation has shape \(4,\).*; use act_batch for several"):
             policy.act(wrong)
 
 
-# Catches: an index from the end, or several observations taken for one.
-def test_a_policy_answers_observations_of_its_space_alone():
+# Catches: a negative index that counts from the end; several observations that are taken for one.
+def test_policy_refuses_observations_outside_its_space():
     class Numbers(gymnasium.Env):
         observation_space, action_space = gymnasium.spaces.Discrete(5, start=2), gymnasium.spaces.Discrete(2)
 
@@ -125,8 +125,8 @@ def test_a_policy_answers_observations_of_its_space_alone():
             policy.act(wrong)
 
 
-# Catches: an exception of close() that ends a run which is done.
-def test_an_environment_that_cannot_be_closed_leaves_the_process_as_it_was(tmp_path, capsys):
+# Catches: an exception of close() that ends a finished run.
+def test_exception_in_close_does_not_fail_a_finished_run(tmp_path, capsys):
     class Stuck(gymnasium.Wrapper):
         def close(self):
             raise OSError("stuck")
@@ -140,7 +140,7 @@ def test_an_environment_that_cannot_be_closed_leaves_the_process_as_it_was(tmp_p
 
 
 @pytest.mark.long
-def test_one_policy_plays_an_episode_of_gymnasium():
+def test_policy_plays_an_episode_in_a_gymnasium_environment():
     policy = ppo("Pendulum-v1", **{**TINY, "total_steps": 128}).policy
     env = gymnasium.make("Pendulum-v1")             # strict: it refuses actions out of bounds or of a wrong shape
     obs, _ = env.reset(seed=0)
@@ -150,7 +150,7 @@ def test_one_policy_plays_an_episode_of_gymnasium():
 
 
 @pytest.mark.long
-def test_an_environment_may_be_a_function(cli):
+def test_environment_may_be_a_function(cli):
     def made():
         return gymnasium.make("CartPole-v1")
 
@@ -171,16 +171,16 @@ def test_an_environment_may_be_a_function(cli):
 
 
 @pytest.mark.long
-def test_without_a_name_each_run_takes_a_fresh_number(cli, tmp_path, tree):
+def test_run_without_a_name_gets_a_new_number(cli, tmp_path, tree):
     for number in (1, 2):
         done = cli("ppo", *WORDS)
         assert done.code == 0 and f"runs/ppo_CartPole-v1_{number}/ppo_CartPole-v1_{number}_s1" in done.out
-    (tmp_path / "runs/ppo_CartPole-v1_9").mkdir()                         # numbers below a taken one are not filled
+    (tmp_path / "runs/ppo_CartPole-v1_9").mkdir()                         # numbers below the largest are not used
     assert ppo(**TINY).directory.as_posix() == "runs/ppo_CartPole-v1_10/ppo_CartPole-v1_10_s1"
     assert vpg(**TINY, seed=4).directory.as_posix() == "runs/vpg_CartPole-v1_1/vpg_CartPole-v1_1_s4"
 
 
-def test_only_a_named_run_that_exists_is_refused(cli, tree):
+def test_named_run_is_refused_only_if_it_exists(cli, tree):
     assert cli("ppo", *WORDS, "--exp-name", "mine").code == 0
     assert cli("ppo", *WORDS, "--exp-name", "mine", "--seed", 2).code == 0        # another seed of the same experiment
     before = tree()
@@ -190,10 +190,10 @@ def test_only_a_named_run_that_exists_is_refused(cli, tree):
     assert tree() == before
 
 
-# Catches (each tried): the seed not given to the environments, to `torch.manual_seed`, to `Run.rng`.
+# Catches: a seed that does not reach the environments, `torch.manual_seed` or `Run.rng`.
 @pytest.mark.long("ppo")
 @pytest.mark.parametrize("algorithm", [ppo, vpg])
-def test_the_seed_decides_the_curve_and_nothing_else_does(algorithm, curve):
+def test_curve_depends_on_the_seed_and_on_nothing_else(algorithm, curve):
     first = algorithm("CartPole-v1", **TINY)
     torch.manual_seed(99)
     np.random.seed(99)
@@ -204,9 +204,10 @@ def test_the_seed_decides_the_curve_and_nothing_else_does(algorithm, curve):
     assert first.returns == again.returns != other.returns
 
 
-# Catches: any of the three that `__exit__` restores left as it is; NumPy's threads left alone.
+# Catches: one of the three states that `__exit__` does not restore; an unchanged number of NumPy's threads during a
+# run.
 @pytest.mark.long
-def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
+def test_threads_and_signal_handler_are_restored_after_a_run(monkeypatch):
     def mine(*_):
         raise AssertionError("nobody pressed Ctrl-C")
 
@@ -242,12 +243,12 @@ def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
         threadpool_limits(1, "blas")
 
 
-# Catches: columns of a file that has no row yet.
-def test_ctrl_c_in_the_first_update_gives_a_result_too():
+# Catches: an error for the columns of a progress.csv without rows.
+def test_ctrl_c_in_the_first_update_gives_a_result():
     class Interrupting(gymnasium.Wrapper):
         def step(self, action):
             taken.append(action)
-            if len(taken) == 10:                                          # after the look at the environment
+            if len(taken) == 10:                                          # after the check of the environment
                 os.kill(os.getpid(), signal.SIGINT)
             return self.env.step(action)
 
@@ -257,8 +258,8 @@ def test_ctrl_c_in_the_first_update_gives_a_result_too():
     assert (result.directory / "checkpoint.pt").exists()
 
 
-# Catches: a handler that only the main thread may set.
-def test_a_run_in_a_thread_leaves_ctrl_c_alone(monkeypatch):
+# Catches: a signal handler that is set in a thread, which only the main thread may do.
+def test_run_in_a_thread_does_not_change_the_signal_handler(monkeypatch):
     found, handlers, before = [], set(), signal.getsignal(signal.SIGINT)
     after_update = Run.after_update
     monkeypatch.setattr(Run, "after_update", lambda run: (
@@ -270,17 +271,17 @@ def test_a_run_in_a_thread_leaves_ctrl_c_alone(monkeypatch):
 
 
 @pytest.mark.long
-def test_a_row_stands_for_a_fixed_number_of_steps(curve):
+def test_each_row_spans_a_fixed_number_of_steps(curve):
     settings = {**TINY, "num_envs": 1, "rollout_steps": 4, "total_steps": 4 * 601, "minibatches": 1, "epochs": 1}
     rows = curve(ppo(**settings).directory)
     steps = [int(row[rows[0].index("steps")]) for row in rows[1:]]
-    assert steps == [*range(12, 4 * 601, 12), 4 * 601]                    # 601 updates in 200 rows, and what is left
+    assert steps == [*range(12, 4 * 601, 12), 4 * 601]                    # 601 updates in 200 rows, and the rest
     episodes, returns = (rows[0].index(name) for name in ("episodes", "return_mean"))
     assert all((row[episodes] == "0") == math.isnan(float(row[returns])) for row in rows[1:])
     assert sum(int(row[episodes]) for row in rows[1:]) > 20
 
 
-def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli):
+def test_piped_run_prints_about_ten_plain_lines_and_the_next_commands(cli):
     done = cli("ppo", *WORDS, "--exp-name", "a b")
     assert "\x1b" not in done.out and done.err == ""
     lines = done.out.splitlines()
@@ -295,7 +296,7 @@ def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli):
 
 
 @pytest.mark.long
-def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
+def test_speed_excludes_the_time_for_drawing_curves(cli, tmp_path, monkeypatch):
     from spinup.runs import curve
     monkeypatch.setattr(curve, "draw_curve", lambda directory: time.sleep(1.5))
     said = cli("ppo", *WORDS, "--exp-name", "x").out
@@ -304,15 +305,15 @@ def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
     assert told == pytest.approx(result["steps_per_second"], rel=0.1)
 
 
-# Catches: steps that are left out without a word; a word about a few of them.
+# Catches: omitted steps without a message; a message about only a few omitted steps.
 @pytest.mark.parametrize(("asked", "words"), [(1100, "1,024 steps instead of 1,100, in whole updates of 128 steps"),
                                               (1030, "")])
-def test_a_run_says_if_it_makes_fewer_steps_than_asked(asked, words, cli):
+def test_run_reports_if_it_makes_fewer_steps_than_requested(asked, words, cli):
     out = cli("ppo", *WORDS, "--total-steps", asked).out
     assert words in out and ("instead of" in out) == bool(words)
 
 
-def test_what_is_not_supported_is_said_before_anything_is_made(tree):
+def test_unsupported_space_is_refused_before_files_are_created(tree):
     class Words(gymnasium.Env):
         observation_space, action_space = gymnasium.spaces.Text(5), gymnasium.spaces.Discrete(2)
 
@@ -321,7 +322,7 @@ def test_what_is_not_supported_is_said_before_anything_is_made(tree):
     assert tree() == []
 
 
-def test_a_run_that_failed_says_so_and_where_its_checkpoint_is(monkeypatch):
+def test_failed_run_reports_the_failure_and_its_checkpoint(monkeypatch):
     with pytest.raises(NonFiniteError) as error:
         ppo("Pendulum-v1", **TINY, lr=1e30)
     assert re.fullmatch(r"[\w ]+ became (NaN|infinite) between steps 0 and 128; .* kept in runs/.*; "
@@ -329,8 +330,8 @@ def test_a_run_that_failed_says_so_and_where_its_checkpoint_is(monkeypatch):
     assert json.loads(Path("runs/ppo_Pendulum-v1_1/ppo_Pendulum-v1_1_s1/result.json").read_text())["status"] == "failed"
 
 
-# Catches: the largest return for the mean, the smallest for the largest, one column in another's place.
-def test_a_row_has_the_statistics_of_its_episodes():
+# Catches: the largest return in place of the mean; the smallest in place of the largest; swapped columns.
+def test_row_has_the_statistics_of_its_episodes():
     run = SimpleNamespace(pending=[(1.0, 3), (4.0, 5)], recent=deque([-2.0, 1.0, 4.0]),
                           env=SimpleNamespace(measures=dict), _test=dict)
     assert Run.row(run) == {"episodes": 2, "return_mean": 2.5, "return_min": 1.0, "return_max": 4.0,
@@ -338,8 +339,8 @@ def test_a_row_has_the_statistics_of_its_episodes():
     assert Run.summary(run) == "the last 3 episodes returned 1 on average" and run.pending == []
 
 
-# Catches: the first row's number for the last one's.
-def test_the_quality_of_a_result_is_that_of_its_last_row():
+# Catches: the value of the first row in place of the last.
+def test_quality_of_a_result_is_the_value_of_its_last_row():
     result = ppo(**TINY)
     column = result.progress["return_mean_100"]
     assert result.measure == "return_mean_100" and result.quality == column[-1] != column[0]
@@ -354,8 +355,8 @@ def test_wide_networks_get_a_second_thread(monkeypatch):
     assert threads == {64: 1, 127: 1, 128: 2}
 
 
-# Catches: more or fewer checkpoints than the comment of --checkpoint-steps promises.
-def test_a_run_saves_twenty_times(full_runs, monkeypatch):
+# Catches: more or fewer checkpoints than the comment of --checkpoint-steps states.
+def test_run_saves_twenty_checkpoints(full_runs, monkeypatch):
     saved, save = [], Training.save
     monkeypatch.setattr(Training, "save", lambda run: saved.append(run.steps) or save(run))
     ppo("CartPole-v1", num_envs=1, rollout_steps=8, minibatches=1, epochs=1, total_steps=8 * 100, quiet=True,
@@ -363,9 +364,9 @@ def test_a_run_saves_twenty_times(full_runs, monkeypatch):
     assert saved == [*range(40, 801, 40)]
 
 
-# Catches: the ratio times the steps of one update, rounded each time; the steps of the update before.
+# Catches: the ratio times the steps of one update, rounded at each update; the steps of the previous update.
 @pytest.mark.parametrize("ratio", [0.1, 0.25, 1.0, 2.5])
-def test_gradient_steps_add_up_to_the_ratio_however_updates_are_cut(ratio):
+def test_gradient_steps_match_the_update_ratio_for_every_update_size(ratio):
     for each in (1, 3, 8):
         run = SimpleNamespace(steps=0, steps_each=each)
         due = 0
@@ -375,18 +376,18 @@ def test_gradient_steps_add_up_to_the_ratio_however_updates_are_cut(ratio):
             assert due == int(run.steps * ratio)
 
 
-# Catches: two runs that start at once and train, with other settings, as two seeds of one experiment.
-def test_two_runs_at_once_get_folders_of_their_own(tmp_path):
+# Catches: two simultaneous runs with different settings that become two seeds of one experiment.
+def test_two_simultaneous_runs_get_separate_folders(tmp_path):
     config = Config(log_dir=str(tmp_path), algorithm="ppo")
     first = free_directory("ppo", "CartPole-v1", config)
-    other = first.with_name(first.name.replace("_s1", "_s2"))             # it has chosen the same number
+    other = first.with_name(first.name.replace("_s1", "_s2"))             # another run with the same number
     assert make_directory(first, False, "ppo", "CartPole-v1", config) == first
     second = make_directory(other, False, "ppo", "CartPole-v1", replace(config, seed=2))
     assert second.parent.name == "ppo_CartPole-v1_2" and second.name == "ppo_CartPole-v1_2_s2"
 
 
 # Catches: a checkpoint that was loaded before another process saved a newer one.
-def test_a_folder_that_another_process_has_just_left_is_refused(tmp_path):
+def test_folder_in_which_another_process_has_just_trained_is_refused(tmp_path):
     assert saved_at(tmp_path) == 0
     lock(tmp_path, 0).release()
     (tmp_path / "checkpoint.pt").write_bytes(b"newer")
@@ -398,8 +399,8 @@ def test_a_folder_that_another_process_has_just_left_is_refused(tmp_path):
     lock(tmp_path, saved_at(tmp_path)).release()
 
 
-# Catches: a folder whose files are written before the lock is asked for.
-def test_a_folder_in_which_another_process_trains_is_not_written_to(tmp_path):
+# Catches: files in a folder that are written before the lock is acquired.
+def test_folder_in_which_another_process_trains_is_not_written_to(tmp_path):
     directory = tmp_path / "x" / "x_s1"
     directory.mkdir(parents=True)
     held = lock(directory)
@@ -412,8 +413,8 @@ def test_a_folder_in_which_another_process_trains_is_not_written_to(tmp_path):
     held.release()
 
 
-# Catches: a search without end for a number that is free, in a folder that does not show what it holds.
-def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+# Catches: an endless search for a free number in a folder that cannot be listed.
+def test_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     config = Config(log_dir=str(tmp_path), algorithm="ppo")
     first = free_directory("ppo", "CartPole-v1", config)
     first.parent.mkdir()
@@ -423,7 +424,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
 
 
 # Catches: an export beside a run that counts as a second run.
-def test_an_export_is_no_run(tmp_path):
+def test_export_does_not_count_as_a_run(tmp_path):
     for name, text in ("x_s1", '{"algorithm": "llm grpo"}'), ("hf", '{"model_type": "llama"}'):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
@@ -435,15 +436,15 @@ def test_an_export_is_no_run(tmp_path):
     '"steps": true, "measure": "x", "x": 1', '"steps": -5, "measure": "x", "x": 1',
     '"steps": 4, "measure": "x", "x": "a"', '"steps": 4, "measure": "x", "x": NaN',
     '"steps": 1' + "0" * 400, '"steps": 4, "measure": "x", "x": 1, "saved_steps": "many"'])
-def test_a_result_has_finite_numbers(numbers, tmp_path):
+def test_result_with_invalid_numbers_is_refused(numbers, tmp_path):
     given = f'{{"status": "finished", "seconds": 1, "steps_per_second": 1, {numbers}}}'
     (tmp_path / "result.json").write_text(given)
     with pytest.raises(UserError, match="is not the result of a spinup run; delete it"):
         read_result(tmp_path)
 
 
-# Catches: the call on the page about saving, with a list in place of an array.
-def test_a_policy_takes_a_list_of_observations(tmp_path):
+# Catches: an error for the call in the documentation of saving, which passes a list in place of an array.
+def test_policy_accepts_a_list_of_observations(tmp_path):
     policy = ppo("CartPole-v1", preset="none", total_steps=64, num_envs=2, rollout_steps=16, quiet=True,
                  tensorboard=False, log_dir=str(tmp_path)).policy
     observation = [0.0, 0.1, 0.0, -0.1]

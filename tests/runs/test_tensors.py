@@ -1,4 +1,4 @@
-"""Files of large tensors: any reader of the format reads them, no copy is made, and a wrong one is refused."""
+"""Files of large tensors: any reader of the format reads them, saving makes no copy, and a wrong file is refused."""
 import json
 import zlib
 
@@ -30,8 +30,9 @@ print(peak() - before)
 """
 
 
-# Catches: names or places of the header that the library does not know; numbers in the order of memory.
-def test_the_library_reads_the_same_numbers(tmp_path):
+# Catches: names or offsets in the header that the library cannot read; the numbers of a transposed tensor in the order
+# of memory.
+def test_safetensors_library_reads_the_same_numbers(tmp_path):
     torch.manual_seed(0)
     tensors = {"flags": torch.rand(5) > 0.5, "half": torch.randn(3, 5).bfloat16(), "weight": torch.randn(7, 3).T,
                "long": torch.randn(BLOCK // 2), "count": torch.tensor(7), "none": torch.zeros(0, 4),
@@ -43,8 +44,8 @@ def test_the_library_reads_the_same_numbers(tmp_path):
         assert all(torch.equal(found[name], x) and found[name].dtype == x.dtype for name, x in tensors.items())
 
 
-# Catches: a tensor that is cloned, also one after another; a check for NaN with a table of the size of the model.
-def test_saving_needs_no_memory(start, tmp_path):
+# Catches: cloned tensors, even one at a time; a check for NaN that allocates a mask of the size of the model.
+def test_saving_needs_little_memory(start, tmp_path):
     pytest.importorskip("resource", reason="Windows does not tell the peak")
     script = tmp_path / "growth.py"
     script.write_text(GROWTH)
@@ -60,9 +61,9 @@ HEADERS = {"not JSON": b"{", "a list": b"[1]", "of an unknown type": {"dtype": "
     "lacking": {"dtype": None}, "out of line": {"data_offsets": [1, 17]}, "deep": b"[" * 100_000}
 
 
-# Catches: a header that is believed because the checksum is right, as that of a stranger's file is.
+# Catches: a header that is not checked because the checksum is correct, as it is in a file from an untrusted source.
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_wrong_header_is_refused(name, tmp_path):
+def test_wrong_header_is_refused(name, tmp_path):
     header = HEADERS[name]
     if isinstance(header, dict):
         header = json.dumps({"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]} | header}).encode()
@@ -73,7 +74,7 @@ def test_a_wrong_header_is_refused(name, tmp_path):
         map_tensors(path, zlib.crc32(data))
 
 
-def test_a_file_without_contents_is_refused(tmp_path):
+def test_empty_file_is_refused(tmp_path):
     (tmp_path / "x.safetensors").touch()
     with pytest.raises(UserError, match="is damaged"):
         map_tensors(tmp_path / "x.safetensors", 0)

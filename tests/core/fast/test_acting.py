@@ -1,4 +1,4 @@
-"""Acting in numpy: the same answers as the networks in torch."""
+"""Acting in numpy: the same outputs as those of the networks in torch."""
 import numpy as np
 import pytest
 import torch
@@ -14,11 +14,11 @@ from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import Actor, ActorCritic, mlp
 
 
-# Catches: weights copied by NumpyMLP. An actor made before an update must not act on old weights.
+# Catches: a copy of the weights in NumpyMLP. An actor that was created before an update must not use the old weights.
 @pytest.mark.parametrize("make", [mlp, lambda sizes: mlp(sizes, activation="relu"),
                                   lambda sizes: relu_mlp(*sizes, layer_norm=True)])
 @pytest.mark.parametrize("sizes", [[3, 2], [3, 8, 2], [3, 8, 16, 2]])
-def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, make):
+def test_numpy_mlp_matches_torch_and_uses_the_current_weights(sizes, make):
     torch.manual_seed(0)
     net = make(sizes)
     minimize = FlatAdam(net.parameters(), lr=0.1).minimizer(lambda x: (net(x).square().mean(), {}))
@@ -31,35 +31,35 @@ def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, make):
     assert np.abs(fast(x) - before).max() > 0.1
 
 
-# Catches: gradients that are recorded; a view with negative strides that torch refuses; outputs of other numbers.
-def test_any_network_acts_in_torch():
+# Catches: recorded gradients; a view with negative strides, which torch refuses; different outputs.
+def test_in_torch_returns_the_outputs_of_the_network():
     net = mlp([3, 8, 2])
     x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)[::-1]
     np.testing.assert_array_equal(in_torch(net, torch.device("cpu"))(x), net(torch.from_numpy(x.copy())).detach())
 
 
-# Catches: numpy on the weights of a network that is on another device.
+# Catches: numpy on the weights of a network on another device.
 @pytest.mark.parametrize("policy", [
     lambda: Actor(3, Categorical([2]), (8,)), lambda: ActorCritic((3,), Categorical([2]), (8,)),
     lambda: sac_discrete.ActorCritics(3, 2, (8,)), lambda: QNetwork((3,), 2, (8,))])
-def test_an_actor_on_another_device_is_not_in_numpy(policy):
+def test_actor_on_another_device_does_not_use_numpy(policy):
     assert callable(policy().to("meta").actor())
 
 
-# Catches: the check left out, or one that looks at the set of layers and not at their order.
+# Catches: a missing check; a check of the set of layers that ignores their order.
 @pytest.mark.parametrize("layers", [
     [nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)],
     [nn.Linear(3, 3), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh()], [nn.Tanh(), nn.Linear(3, 2)],
     [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)], [nn.LayerNorm(3), nn.Tanh(), nn.Linear(3, 2)]])
-def test_numpy_mlp_refuses_what_it_does_not_know(layers):
+def test_numpy_mlp_refuses_unsupported_layers(layers):
     with pytest.raises(TypeError, match="the NumPy version supports Linear"):
         NumpyMLP(nn.Sequential(*layers))
 
 
-# Catches: weights not transposed, a bias of the layer before, the weights of one network used by all.
+# Catches: weights that are not transposed; the bias of the previous layer; the weights of one network for all.
 @pytest.mark.parametrize("make", [lambda: mlp((3, 5, 4, 2)), lambda: relu_mlp(3, 5, 4, 2, layer_norm=True),
                                   lambda: mlp((3, 2))])
-def test_a_population_is_its_networks_each_on_its_own_observation(make):
+def test_population_matches_its_networks_on_separate_observations(make):
     torch.manual_seed(0)
     nets = [make() for _ in range(4)]
     x = torch.randn(4, 3)
@@ -74,8 +74,8 @@ def test_a_population_is_its_networks_each_on_its_own_observation(make):
         torch.testing.assert_close(torch.from_numpy(found), expected)
 
 
-# Catches: biases not saved; state that is the very memory of the population.
-def test_a_population_is_saved():
+# Catches: a state without biases; a state that shares its memory with the population.
+def test_population_is_restored_from_its_state():
     one, other = (NumpyMLPs(mlp((3, 4, 2)), 2) for _ in range(2))
     x = np.ones((2, 3), np.float32)
     one.put(1, np.arange(26, dtype=np.float32) / 26)

@@ -1,4 +1,4 @@
-"""FlatAdam beside torch's Adam, its compiled twin, and its checkpoints."""
+"""FlatAdam, compared with torch's Adam and with its own compiled version; its checkpoints."""
 import copy
 import functools
 
@@ -10,7 +10,7 @@ from spinup.core.fast import adam
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import mlp
 
-LR, CLIP = 3e-3, 0.7        # CLIP lies between the gradients of `batch`: some steps are clipped, some are not
+LR, CLIP = 3e-3, 0.7        # CLIP is between the gradient norms of `batch`: some steps are clipped, some are not
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -43,8 +43,8 @@ def distance(a: nn.Module, b: nn.Module) -> float:
     return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
 
 
-# Catches: no clip; a clip of each parameter by itself; eps 1e-8; no zero_ of the gradient; `lr` not used.
-def test_it_is_adam_with_a_clipped_gradient():
+# Catches: a missing clip; a separate clip of each parameter; eps 1e-8; a gradient that is not set to 0; an unused `lr`.
+def test_flat_adam_matches_adam_with_a_clipped_gradient():
     ours, theirs = network(), network()
     _, minimize = flat_adam(ours)
     adam = torch.optim.Adam(theirs.parameters(), lr=LR, eps=1e-5)
@@ -65,10 +65,10 @@ def test_it_is_adam_with_a_clipped_gradient():
     assert {False, True} == {bool(c) for c in clipped}
 
 
-# The limit is that of the tracer, so the code needs no C++. Catches: one code for all, of which torch compiles no
-# more than its limit of forms.
+# The limit is that of the tracer, so the test needs no C++ compiler. Catches: one code object for all networks: torch
+# limits the number of compilations of each code object.
 @pytest.mark.long
-def test_as_many_networks_as_one_likes_are_compiled(monkeypatch):
+def test_number_of_compiled_networks_is_not_limited(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     with torch._dynamo.config.patch(recompile_limit=1):    # not a decorator: its import takes two seconds
         for width in (2, 3):
@@ -78,10 +78,10 @@ def test_as_many_networks_as_one_likes_are_compiled(monkeypatch):
             assert torch.isfinite(step(torch.ones(4, width))["loss"])
 
 
-# Some ten seconds. Catches: no bias correction of the second moment, or eps inside its root; no clip; a
-# `state_dict` without the steps of the compiled twin; a load that leaves `self.steps`.
+# Takes about ten seconds. Catches: a second moment without bias correction, or with eps inside its root; a missing
+# clip; a `state_dict` without the steps of the compiled version; a load that does not set `self.steps`.
 @pytest.mark.long
-def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
+def test_compiled_and_eager_agree_and_load_each_others_state():
     eager, compiled = network(), network()
     (eager_adam, eager_step), (compiled_adam, compiled_step) = flat_adam(eager), flat_adam(compiled, compile=True)
     for step in range(6):
@@ -97,7 +97,7 @@ def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
         compiled_step(*batch(step)), resumed_step(*batch(step))
         assert distance(resumed, compiled) < 1e-5
 
-    for step in range(9, 12):                                             # eager -> compiled, into the running one
+    for step in range(9, 12):                                             # eager -> compiled, which has its own state
         eager_step(*batch(step))
     compiled.load_state_dict(eager.state_dict())
     compiled_adam.load_state_dict(eager_adam.state_dict())
@@ -106,8 +106,8 @@ def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
         assert distance(eager, compiled) < 1e-5
 
 
-# Catches: a load that forgets the step, or either moment.
-def test_a_checkpoint_goes_on_to_the_bit():
+# Catches: a load without the step or without one of the moments.
+def test_optimiser_with_loaded_state_continues_bit_for_bit():
     kept = network()
     kept_adam, kept_step = flat_adam(kept)
     for step in range(5):
@@ -118,7 +118,7 @@ def test_a_checkpoint_goes_on_to_the_bit():
 
     resumed = network(seed=1)
     resumed_adam, resumed_step = flat_adam(resumed)
-    resumed_step(*batch(0))                                               # its own history must go
+    resumed_step(*batch(0))                                               # its own state must be replaced
     resumed.load_state_dict(saved_net)
     resumed_adam.load_state_dict(saved_adam)
     for step in range(5, 10):
@@ -126,9 +126,9 @@ def test_a_checkpoint_goes_on_to_the_bit():
     assert distance(kept, resumed) == 0
 
 
-# Catches: no test of where the gradients are; nothing would be learned, and nobody told.
+# Catches: a missing check that the gradients are in the flat tensor: nothing would be learned, without an error.
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_cut_loose_are_noticed(set_to_none):
+def test_detached_gradients_are_noticed(set_to_none):
     net = network()
     _, minimize = flat_adam(net)
     minimize(*batch(0))
@@ -137,11 +137,11 @@ def test_gradients_cut_loose_are_noticed(set_to_none):
         with pytest.raises(RuntimeError, match="zero_grad"):
             minimize(*batch(1))
     else:
-        minimize(*batch(1))                                               # zeroed in place: no harm
+        minimize(*batch(1))                                               # set to 0 in place: allowed
 
 
-# Catches: the check of dtype left out: one would be cast; a frozen parameter that learns.
-def test_what_it_cannot_hold_is_refused():
+# Catches: a missing check of the dtype, so that one weight is cast; a frozen parameter that is updated.
+def test_mixed_dtypes_and_frozen_networks_are_refused():
     mixed = network()
     mixed[0].double()
     with pytest.raises(ValueError, match="one device and one dtype"):
@@ -153,10 +153,10 @@ def test_what_it_cannot_hold_is_refused():
         FlatAdam(some.requires_grad_(False).parameters(), lr=LR)
 
 
-# Catches: an fp32 copy that keeps what the weights were before others were loaded, to which the next step returns
-# (each way to load was tried); one that is rounded to bf16 at every step, which loses steps below its precision.
-@pytest.mark.parametrize("piece", [adam.PIECE, 4])                       # one call of the kernel, and several
-def test_weights_that_are_loaded_into_a_bf16_network_stay(piece, monkeypatch):
+# Catches: an fp32 copy that keeps the weights from before a load, so that the next step restores them (for both ways to
+# load); an fp32 copy that is rounded to bf16 at every step, which loses steps below its precision.
+@pytest.mark.parametrize("piece", [adam.PIECE, 4])                       # one call of the kernel, or several
+def test_weights_loaded_into_a_bf16_network_are_kept(piece, monkeypatch):
     monkeypatch.setattr(adam, "PIECE", piece)
 
     def trained(seed: int, dtype: torch.dtype) -> tuple[nn.Linear, FlatAdam]:
@@ -174,7 +174,7 @@ def test_weights_that_are_loaded_into_a_bf16_network_stay(piece, monkeypatch):
     torch.testing.assert_close(optimizer.flat, wanted)
     net, optimizer = trained(3, torch.bfloat16)
     net.load_state_dict(other.state_dict())
-    optimizer.load_state_dict(state.state_dict())                         # of fp32: it has no copy of the weights
+    optimizer.load_state_dict(state.state_dict())                         # an fp32 state has no copy of the weights
     optimizer.step()
     torch.testing.assert_close(optimizer.flat, wanted)
 
@@ -184,10 +184,10 @@ def test_weights_that_are_loaded_into_a_bf16_network_stay(piece, monkeypatch):
     assert ((optimizer.master - before).abs() > 2e-6).all()
 
 
-# Catches: a share of the moments that starts at another parameter; a norm of the share's gradient alone; an fp32
-# copy of all parameters; a checkpoint with this process's moments only.
+# Catches: a share of the moments that starts at the wrong parameter; the norm of the share's gradient in place of the
+# whole; an fp32 copy of all parameters; a checkpoint with the moments of this process only.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_optimisers_with_shares_of_the_moments_make_the_step_of_one(dtype):
+def test_sharded_optimisers_make_the_same_step_as_one(dtype):
     nets = [network().to(dtype) for _ in range(3)]
     one, *parts = (FlatAdam(net.parameters(), lr=LR, max_grad_norm=CLIP) for net in nets)
     n = one.flat.numel()
@@ -199,13 +199,13 @@ def test_optimisers_with_shares_of_the_moments_make_the_step_of_one(dtype):
             optimizer.zero_grad()
             loss_of(net)(*(x.to(dtype) for x in batch(step)))[0].backward()
             optimizer.step()
-        joined = torch.cat([part.flat[part.own] for part in parts])       # what `share` does among processes
-        torch.testing.assert_close(joined, one.flat, rtol=1e-6, atol=0)   # kernels round a share's ends otherwise
+        joined = torch.cat([part.flat[part.own] for part in parts])       # `share` does this between processes
+        torch.testing.assert_close(joined, one.flat, rtol=1e-6, atol=0)   # kernels round differently at a share's ends
         for part in parts:
             part.flat.copy_(joined)
     kept = [[part.first, part.second] + [part.master] * (part.master is not part.flat) for part in parts]
     assert [x.numel() for x in kept[0]] == [cut] * (2 + (dtype == torch.bfloat16))
-    for part in parts:                                                    # a checkpoint holds the moments of all
+    for part in parts:                                                    # a checkpoint holds all moments
         part.collect = lambda own: next(torch.cat(pair) for pair in zip(*kept, strict=True)
                                                    if any(own is x for x in pair))
     expected = one.state_dict()

@@ -1,4 +1,4 @@
-"""Fast layers beside torch's own: the same numbers, whoever computes them and whatever is asked for."""
+"""Fast layers, compared with torch's own: the same values and gradients, with and without oneDNN."""
 import copy
 from itertools import product
 
@@ -18,7 +18,7 @@ each_shape = pytest.mark.parametrize(("lead", "sizes"), SHAPES.values(), ids=SHA
 
 @pytest.fixture(params=["as it is", "all by oneDNN", "without oneDNN"])
 def path(request, monkeypatch):
-    """Which products oneDNN computes, if it is there at all."""
+    """Which products oneDNN computes: large ones if it is available, all of them, or none."""
     if request.param != "as it is":
         monkeypatch.setattr(linear, "LARGE", 1)
         monkeypatch.setattr(linear, "FOR_ONEDNN", 1)
@@ -31,7 +31,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 def in_float64(net: nn.Module) -> nn.Module:
-    """torch's own layers, with the same weights."""
+    """torch's own layers in float64, with the same weights."""
     layers = net if isinstance(net, nn.Sequential) else [net]
     plain = []
     for layer in layers:
@@ -46,7 +46,7 @@ def in_float64(net: nn.Module) -> nn.Module:
 
 
 def check(net: nn.Module, x: Tensor, wants_input: bool = True) -> None:
-    """Values and all gradients are those of torch's layers in float64."""
+    """Assert that values and all gradients are those of torch's layers in float64."""
     plain, far = in_float64(net), x.double()
     x, far = x.clone().requires_grad_(wants_input), far.clone().requires_grad_(wants_input)
     y, expected = net(x), plain(far)
@@ -63,26 +63,27 @@ def check(net: nn.Module, x: Tensor, wants_input: bool = True) -> None:
             torch.testing.assert_close(ours.grad, theirs.grad.float(), rtol=1e-4, atol=1e-5 * scale)
 
 
-# Catches: ReLU after the last layer, or not between; no `threshold_backward`, or with the inputs of another
-# layer; `grad` not transposed; `grad.sum()` for the bias; `x.shape[:1]`; `-1` for the width of the view.
+# Catches: a ReLU after the last layer, or a missing one between layers; a missing `threshold_backward`, or one with the
+# inputs of another layer; a `grad` that is not transposed; `grad.sum()` for the bias; `x.shape[:1]`; `-1` as the width
+# of the view.
 @each_shape
-def test_an_mlp_is_torchs_mlp(lead, sizes, path):
+def test_relu_mlp_matches_torch(lead, sizes, path):
     torch.manual_seed(0)
     check(relu_mlp(*sizes), numbers(*lead, sizes[0]))
 
 
-# Catches: the bias of a layer without one; the view; the wrong side of LARGE.
+# Catches: a bias in a layer without one; a wrong `view`; the wrong side of the limit LARGE.
 @pytest.mark.parametrize("bias", [True, False])
 @each_shape
-def test_a_layer_is_torchs_layer(lead, sizes, bias, path):
+def test_linear_matches_torch(lead, sizes, bias, path):
     torch.manual_seed(0)
     check(Linear(sizes[0], sizes[1], bias), numbers(*lead, sizes[0]))
 
 
-# Catches: `needs_input_grad` of the neighbour; `any(wanted)` cut at the layer itself, which loses the gradients
-# of those before; a gradient for what is frozen. All 2^5 ways to want some of it.
+# Catches: `needs_input_grad` of the neighbouring argument; an `any(wanted)` that leaves out the previous layers, so
+# that they get no gradient; a gradient for a frozen parameter. The test covers all 2^5 combinations.
 @pytest.mark.parametrize("large", [False, True])
-def test_only_what_is_wanted_gets_a_gradient(large, monkeypatch):
+def test_only_tensors_that_require_gradients_get_them(large, monkeypatch):
     monkeypatch.setattr(linear, "LARGE", 1 if large else 2**40)
     monkeypatch.setattr(linear, "FOR_ONEDNN", 1 if large else 2**40)
     for wants_input, *wanted in product([False, True], repeat=5):
@@ -93,8 +94,8 @@ def test_only_what_is_wanted_gets_a_gradient(large, monkeypatch):
         check(net, numbers(6, 3), wants_input)
 
 
-# Catches: `view` of the input for `reshape`.
-def test_inputs_need_not_lie_in_order(path):
+# Catches: `view` in place of `reshape` for the input.
+def test_inputs_may_be_non_contiguous(path):
     torch.manual_seed(0)
     net, layer = relu_mlp(3, 8, 2), Linear(3, 8)
     for x in (numbers(3, 6).t(), numbers(6, 7)[:, 2:5], numbers(4, 3, 5).transpose(1, 2), numbers(1, 3).expand(6, 3)):
@@ -102,17 +103,17 @@ def test_inputs_need_not_lie_in_order(path):
         torch.testing.assert_close(layer(x), nn.functional.linear(x.contiguous(), layer.weight, layer.bias))
 
 
-# Catches: the ReLU that oneDNN has built in, which hides what `check_finite` looks for.
-def test_what_is_not_a_number_stays_so(path):
+# Catches: the built-in ReLU of oneDNN. It turns NaN into 0, so `check_finite` would not find the NaN.
+def test_nan_inputs_give_nan_outputs(path):
     net, x = relu_mlp(4, 8, 8, 2), numbers(3, 4)
     x[1, 2] = torch.nan
     for y in (net(x), net(x.requires_grad_())):
         assert y[1].isnan().all() and not y[[0, 2]].isnan().any()
 
 
-# Catches: oneDNN for every product, or for none: twice as slow where it matters; for the products of MLPs on a
-# processor without AVX-512, where agents make a tenth fewer updates per second.
-def test_large_products_go_to_onednn_and_small_ones_do_not(monkeypatch):
+# Catches: oneDNN for all products, or for none, which is twice as slow where it matters; oneDNN for the products of
+# MLPs on a processor without AVX-512, where agents then make a tenth fewer updates per second.
+def test_only_large_products_use_onednn(monkeypatch):
     assert (linear.LARGE if torch.backends.cpu.get_cpu_capability() == "AVX512" else 2**25) == linear.FOR_ONEDNN
     monkeypatch.setattr(linear, "FOR_ONEDNN", linear.LARGE)
     calls = []
@@ -127,17 +128,17 @@ def test_large_products_go_to_onednn_and_small_ones_do_not(monkeypatch):
     Linear(64, 64)(numbers(64, 64)).sum().backward()
     assert not calls
     Linear(128, 128)(numbers(128, 128)).sum().backward()
-    assert calls == [(128, 128, 128)] * 2                                 # the input wants no gradient
+    assert calls == [(128, 128, 128)] * 2                                 # the input needs no gradient
     calls.clear()
     relu_mlp(128, 128, 1)(numbers(128, 128)).sum().backward()
-    assert calls == [(128, 128, 128)] * 2                                 # not the layer of one output
+    assert calls == [(128, 128, 128)] * 2                                 # not the layer with one output
     monkeypatch.setattr(linear, "ONEDNN", False)
     Linear(128, 128)(numbers(128, 128))
     assert len(calls) == 2
 
 
-# Catches: no test of the type; what oneDNN would refuse.
-def test_other_types_are_left_to_torch():
+# Catches: a missing check of the dtype; a dtype that oneDNN refuses.
+def test_other_dtypes_use_torchs_layers():
     torch.manual_seed(0)
     net, layer = relu_mlp(128, 128, 2).double(), Linear(128, 128).double()
     x = numbers(128, 128).double()
@@ -145,11 +146,11 @@ def test_other_types_are_left_to_torch():
     torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias), rtol=0, atol=0)
 
 
-# Catches: `Layers` for every product, which takes 30 % longer where products are small; the width of the output
-# for the size of the layer; the batch left out.
+# Catches: `Layers` for all products, which takes 30 % longer for small ones; the width of the output in place of the
+# size of the layer; a limit that ignores the batch size.
 @pytest.mark.parametrize("batch, hidden, ours", [
     (128, (120, 84), False), (256, (256, 256), True), (32, (256, 256), True), (31, (256, 256), False)])
-def test_an_mlp_without_large_products_is_left_to_torch(batch, hidden, ours, monkeypatch):
+def test_mlp_without_large_products_uses_torchs_layers(batch, hidden, ours, monkeypatch):
     calls, apply = [], linear.Layers.apply
     monkeypatch.setattr(linear.Layers, "apply", lambda *args: calls.append(1) or apply(*args))
     relu_mlp(4, *hidden, 2)(numbers(batch, 4))
@@ -157,8 +158,9 @@ def test_an_mlp_without_large_products_is_left_to_torch(batch, hidden, ours, mon
 
 
 def second_derivatives(net: nn.Module, x: Tensor) -> list[Tensor]:
-    """By parameters and input, along a direction: of a loss that is curved in each of them, and of its gradient's
-    length, to which the gradient by the output contributes too."""
+    """First and second derivatives with respect to the input and the parameters, of a loss that is curved in each of
+    them. The second derivatives are those of the gradient along a direction, and of the gradient's squared length,
+    which also depends on the gradient with respect to the output."""
     inputs = [x.requires_grad_(), *net.parameters()]
     y = net(x)
     loss = (y * y.sin()).sum()
@@ -169,11 +171,11 @@ def second_derivatives(net: nn.Module, x: Tensor) -> list[Tensor]:
     return [*first, *torch.autograd.grad(along, inputs, retain_graph=True), *torch.autograd.grad(length, inputs)]
 
 
-# Catches: gradients made of what `forward` saved, whose dependence on the weights is lost; `product` for
-# `linear`, which has no derivative; weights of the wrong layer.
+# Catches: gradients from the inputs that `forward` saved, without their dependence on the weights; `product` in place
+# of `linear`, although it has no derivative; the weights of the wrong layer.
 @pytest.mark.parametrize("make", [relu_mlp, Linear], ids=["mlp", "layer"])
 @pytest.mark.parametrize(("rows", "sizes"), [(6, (3, 8, 2)), (5, (4, 7, 6, 3)), (256, (17, 256, 256, 2))])
-def test_second_derivatives_are_those_of_torchs_layers(make, rows, sizes, path):
+def test_second_derivatives_match_those_of_torchs_layers(make, rows, sizes, path):
     torch.manual_seed(0)
     net, x = make(*(sizes if make is relu_mlp else sizes[:2])), numbers(rows, sizes[0])
     plain = in_float64(net)
@@ -183,8 +185,8 @@ def test_second_derivatives_are_those_of_torchs_layers(make, rows, sizes, path):
         assert ours.abs().max() > 0
 
 
-# Catches: the plain path without a graph asked for: slower where most of the time is spent.
-def test_without_a_graph_gradients_are_made_by_the_fast_products(monkeypatch):
+# Catches: the differentiable path where no graph is requested, which is slower in the most frequent case.
+def test_gradients_without_a_graph_use_the_fast_products(monkeypatch):
     monkeypatch.setattr(linear, "LARGE", 1)
     calls, made = [], linear.differentiable_inputs
     monkeypatch.setattr(linear, "differentiable_inputs", lambda *args: calls.append(1) or made(*args))
@@ -195,8 +197,8 @@ def test_without_a_graph_gradients_are_made_by_the_fast_products(monkeypatch):
     assert calls == [1]
 
 
-# Catches: activations changed in place after they were saved; a graph that is freed too early.
-def test_a_network_asked_twice_adds_its_gradients(path):
+# Catches: activations that are changed in place after they were saved; a graph that is freed too early.
+def test_gradients_of_two_calls_of_a_network_add_up(path):
     torch.manual_seed(0)
     net = relu_mlp(3, 8, 2)
     plain, x, z = in_float64(net), numbers(6, 3), numbers(4, 3, seed=1)
@@ -206,8 +208,8 @@ def test_a_network_asked_twice_adds_its_gradients(path):
         torch.testing.assert_close(ours.grad, theirs.grad.float(), rtol=1e-4, atol=1e-4)
 
 
-# Catches: other first weights than torch's, or an activation after the last layer.
-def test_relu_mlp_begins_as_torch_does():
+# Catches: initial weights other than torch's; an activation after the last layer.
+def test_relu_mlp_is_initialised_as_in_torch():
     torch.manual_seed(0)
     net = relu_mlp(3, 8, 4, 2)
     torch.manual_seed(0)
@@ -218,8 +220,8 @@ def test_relu_mlp_begins_as_torch_does():
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
 
 
-# Catches: reading what was saved a second time, which a checkpoint does not allow.
-def test_the_gradient_passes_a_checkpoint():
+# Catches: a second read of the saved tensors, which activation checkpointing does not allow.
+def test_gradient_works_with_activation_checkpointing():
     x, *params = (numbers(*shape).requires_grad_() for shape in ((5, 3), (4, 3), (4,), (2, 4), (2,)))
     plain = torch.autograd.grad(Layers.apply(x, *params).sum(), [x, *params])
     again = torch.utils.checkpoint.checkpoint(Layers.apply, x, *params, use_reentrant=False)
@@ -227,7 +229,8 @@ def test_the_gradient_passes_a_checkpoint():
         assert torch.equal(ours, theirs)
 
 
-# Catches: a copy that outlives its block, or an error in it; one used where a gradient is wanted; no bias.
+# Catches: a packed copy that is kept after its block, or after an error in it; one that is used where a gradient is
+# needed; a missing bias.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_packed_weights_give_the_same_products(dtype):
     layer, x, small = Linear(512, 512).to(dtype), numbers(2, 32, 512).to(dtype), numbers(8, 8)

@@ -1,4 +1,4 @@
-"""The boards against PettingZoo's, by the same games through both; and what they do with moves that are not open."""
+"""The boards, compared with PettingZoo's in the same games; and their answers to illegal moves."""
 import numpy as np
 import pettingzoo
 import pytest
@@ -12,11 +12,11 @@ def random_moves(legal, rng):
     return (legal * rng.random(legal.shape)).argmax(1)
 
 
-# Catches: a line that is missed or goes round an edge, a stone in another square, a draw that is not noticed or
-# comes too early, seats exchanged, rows upside down.
+# Catches: a line that is missed, or that continues beyond an edge; a stone in another square; a draw that is missed or
+# comes too early; seats exchanged; rows upside down.
 @pytest.mark.long("connect_four")
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_thousand_random_games_are_the_same_in_pettingzoo(name):
+def test_random_games_match_pettingzoo(name):
     board, rng, games = BOARDS[name](1000), np.random.default_rng(0), [[] for _ in range(1000)]
     running = np.ones(1000, bool)
     while running.any():
@@ -44,7 +44,7 @@ def test_a_thousand_random_games_are_the_same_in_pettingzoo(name):
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_draws_are_over_without_a_winner(name):
+def test_draw_ends_a_game_without_a_winner(name):
     board, rng, draws = BOARDS[name](4000), np.random.default_rng(1), 0
     for _ in range(60):
         worth, over = board.play(random_moves(board.legal(), rng))
@@ -53,7 +53,7 @@ def test_draws_are_over_without_a_winner(name):
     assert draws > 0
 
 
-def test_a_move_that_is_not_open_is_named_and_moves_nothing():
+def test_illegal_move_is_named_and_changes_nothing():
     board = ConnectFour(2)
     for _ in range(6):
         board.play(np.array([3, 0]))
@@ -64,7 +64,7 @@ def test_a_move_that_is_not_open_is_named_and_moves_nothing():
     np.testing.assert_array_equal(board.observe(), before)
 
 
-def test_only_those_games_are_cleared():
+def test_reset_clears_only_the_given_games():
     board = ConnectFour(3)
     board.play(np.array([1, 2, 3]))
     board.reset(np.array([True, False, False]))
@@ -72,7 +72,7 @@ def test_only_those_games_are_cleared():
     assert board.observe().sum((1, 2, 3)).tolist() == [0, 1, 1]
 
 
-def test_some_of_the_games_move_and_the_others_wait():
+def test_moves_change_only_the_given_games():
     board, alone, some = ConnectFour(5), ConnectFour(2), np.array([1, 3])
     board.play(np.array([0, 1, 2, 3, 4]))
     alone.play(np.array([1, 3]))

@@ -1,4 +1,4 @@
-"""The chain: its rewards, its clock, and that it is as hard as it is said to be."""
+"""The chain: its rewards, its time limit, and its documented difficulty."""
 import numpy as np
 import pytest
 
@@ -15,8 +15,8 @@ def play(env, choose, steps: int) -> tuple[list[float], list[bool]]:
     return rewards, ended
 
 
-# Catches: a start in the first state; an episode of N + 8 steps; a small reward of the second state.
-def test_right_to_the_end_and_left_to_the_near_one():
+# Catches: a start in the first state; an episode of N + 8 steps; a small reward in the second state.
+def test_far_end_gives_the_large_reward_and_near_end_the_small_one():
     env = make("Chain-20-v0", 1)
     assert env.reset()[0].tolist() == [1, 1] + [0] * 18
     rewards, ended = play(env, lambda t, obs: 1, 29)
@@ -26,9 +26,9 @@ def test_right_to_the_end_and_left_to_the_near_one():
     np.testing.assert_allclose(rewards, [1e-3] * 29)
 
 
-# Catches: labels that depend on the seed, or are not changed at all; a look of states that gives them away.
+# Catches: labels that depend on the seed, or that are not changed at all; observations that reveal the labels.
 @pytest.mark.parametrize("length", [10, 40])
-def test_permuted_labels_are_the_same_for_all_and_must_be_learned_state_by_state(length):
+def test_permuted_labels_are_fixed_and_must_be_learned_per_state(length):
     one, other = make(f"ChainPermuted-{length}-v0", 1, seed=1), make(f"ChainPermuted-{length}-v0", 3, seed=2)
     np.testing.assert_array_equal(one.right, other.right)
     assert 0.2 < one.right.mean() < 0.8
@@ -39,7 +39,7 @@ def test_permuted_labels_are_the_same_for_all_and_must_be_learned_state_by_state
     assert sum(play(one, lambda t, obs: one.right[int(obs.sum()) - 1], length + 9)[0]) == 12
 
 
-def test_random_play_does_not_get_there():
+def test_random_policy_rarely_or_never_reaches_the_far_end():
     env, rng = make("Chain-10-v0", 500), np.random.default_rng(0)
     env.reset()
     for _ in range(19 * 4):

@@ -1,4 +1,4 @@
-"""Our classic control tasks stepped beside Gymnasium's, and what a training asks of them: seeds, saving, own arrays."""
+"""Classic control tasks, compared step by step with Gymnasium's; their seeds, saving and separate arrays."""
 import gymnasium
 import numpy as np
 import pytest
@@ -8,14 +8,15 @@ from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step
 from spinup.envs.worlds.classic import WORLDS as CLASSIC
 
-# Towards the goal is where this plane says, so that episodes end in either way.
+# Weights of the observation: the sign of the weighted sum is the direction to the goal. So episodes end in both ways.
 PUSH = {"CartPole-v1": [0.1, 0.2, 1, 0.5], "StatelessCartPole-v0": [0, 1],
         "Acrobot-v1": [0, 0, 0, 0, -1, 1], "MountainCar-v0": [0, 1],
         "MountainCarContinuous-v0": [0, 1], "Pendulum-v1": [0, 0, 1]}
-# How far rounding may take one step of ours from Gymnasium's. Acrobot is chaotic: a last bit would grow without end.
-# So those named here go on from our state after every step; the others are equal to the bit through whole episodes.
+# The largest difference that rounding causes in one step. Acrobot is chaotic: an error in the last bit would grow
+# without limit. So Gymnasium's version of these tasks gets our state after every step. The others are equal bit for bit
+# through whole episodes.
 ROUNDING = {"Acrobot-v1": 1e-12, "MountainCar-v0": 1e-15, "MountainCarContinuous-v0": 1e-7}
-# As far as states reach, to either side.
+# The range of each state variable, to either side.
 WIDE = {"CartPole-v1": [3, 5, 0.3, 5], "StatelessCartPole-v0": [3, 5, 0.3, 5],
         "Acrobot-v1": [np.pi, np.pi, 4 * np.pi, 9 * np.pi],
         "MountainCar-v0": [1.2, 0.07], "MountainCarContinuous-v0": [1.2, 0.07], "Pendulum-v1": [20, 8]}
@@ -23,18 +24,19 @@ each = pytest.mark.parametrize("id", CLASSIC)
 
 
 class Dealt:
-    """Stands in for a Gymnasium environment's generator: deals the given state and keeps the bounds asked for."""
+    """Replaces the generator of a Gymnasium environment. It returns the given state, and records the requested
+    bounds."""
 
     def __init__(self, state: np.ndarray):
         self.state = state
 
     def uniform(self, low, high, size=None):
         self.low, self.high = low, high
-        return self.state if size or np.ndim(low) else self.state[0]      # the cars draw their position alone
+        return self.state if size or np.ndim(low) else self.state[0]      # the cars sample only their position
 
 
 def begin(game: gymnasium.Env, state: np.ndarray) -> np.ndarray:
-    """Start an episode of Gymnasium's in our state; returns its first observation."""
+    """Start an episode of Gymnasium's environment in the given state. Return its first observation."""
     game.unwrapped._np_random = Dealt(state.copy())
     obs = game.reset()[0]
     game.unwrapped.state = state.copy()                                   # Acrobot has just rounded it to float32
@@ -42,7 +44,8 @@ def begin(game: gymnasium.Env, state: np.ndarray) -> np.ndarray:
 
 
 def act(rng: np.random.Generator, id: str, env) -> np.ndarray:
-    """At random for the first copy, mostly towards the goal for the others; real actions also from out of bounds."""
+    """Actions: random in the first copy, mostly towards the goal in the others. Continuous ones may exceed the
+    bounds."""
     num_envs, space = env.num_envs, env.action_space
     aims = (rng.random(num_envs) < 0.95) & (np.arange(num_envs) > 0)
     forward = env.obs @ np.array(PUSH[id]) > 0
@@ -64,9 +67,10 @@ def same(a: list[Step], b: list[Step]) -> bool:
 
 @pytest.mark.long("Acrobot-v1")
 @each
-def test_three_thousand_steps_beside_gymnasium(id):
-    # Red when: CartPole's `/ 1.1` is `/ 1.0`; 0.001 torque^2 costs nothing; the left wall leaves the speed; `force`
-    # is not clipped, or its price is; `limit - 1` is `limit`; `obs.copy()` is `obs`; angles go unwrapped.
+def test_steps_match_gymnasium_through_whole_episodes(id):
+    # Catches: `/ 1.0` in place of CartPole's `/ 1.1`; a missing penalty of 0.001 torque^2; a left wall that does not
+    # stop the car; a `force` that is not clipped, or whose penalty is clipped; `limit` in place of `limit - 1`; `obs`
+    # in place of `obs.copy()`; angles that are not wrapped.
     ours, games = CLASSIC[id](3, seed=7), [gymnasium.make(id) for _ in range(3)]
     assert (ours.observation_space, ours.action_space) == (games[0].observation_space, games[0].action_space)
     slack, rng = ROUNDING.get(id, 0.0), np.random.default_rng(0)
@@ -96,14 +100,14 @@ def test_three_thousand_steps_beside_gymnasium(id):
     np.testing.assert_allclose(left, right, rtol=2e-7 if slack else 0, atol=slack)
     assert left.dtype == right.dtype == step.reward.dtype == np.float32
     assert ours.take_finished() == finished
-    either = id not in ("Pendulum-v1", "StatelessCartPole-v0")            # the one never falls, the other always does
-    assert len(endings) == (2 if either else 1)                           # or the run proves less than it says
+    either = id not in ("Pendulum-v1", "StatelessCartPole-v0")            # the first never terminates, the other always
+    assert len(endings) == (2 if either else 1)                           # else a kind of episode end was not compared
 
 
 @each
-def test_one_step_from_anywhere_is_gymnasiums(id):
-    # Red when Acrobot's spins are not clipped, or Pendulum's angle is wrapped but once: proper episodes do not get
-    # that far.
+def test_one_step_from_any_state_matches_gymnasium(id):
+    # Catches: Acrobot's spins without a clip; a Pendulum angle that is wrapped only once. Real episodes do not reach
+    # such states.
     ours, game, rng = CLASSIC[id](1000, seed=0), gymnasium.make(id), np.random.default_rng(0)
     ours.reset()
     ours.state[:] = before = rng.uniform(-1, 1, ours.state.shape) * np.array(WIDE[id])[:, None]
@@ -117,8 +121,8 @@ def test_one_step_from_anywhere_is_gymnasiums(id):
         assert (step.reward[i], step.terminated[i]) == (np.float32(reward), terminated)
 
 
-def test_falling_on_the_last_step_is_both_endings_as_in_gymnasium():
-    # Red when `truncated` is `& ~terminated`.
+def test_fall_in_the_last_step_is_terminated_and_truncated():
+    # Catches: a `truncated` with `& ~terminated`.
     ours, game = CLASSIC["CartPole-v1"](1, seed=0), gymnasium.make("CartPole-v1")
     ours.reset()
     ours.state[:, 0] = [2.39, 5.0, 0.0, 0.0]                              # off the track in one step
@@ -129,8 +133,9 @@ def test_falling_on_the_last_step_is_both_endings_as_in_gymnasium():
 
 
 @each
-def test_episodes_begin_all_over_gymnasiums_bounds(id):
-    # Red when -0.05 is -0.04; `(4, count)` is `(4, 1) * np.ones(count)`; a car's `np.zeros` is `np.ones`.
+def test_initial_states_cover_gymnasiums_bounds(id):
+    # Catches: -0.04 in place of -0.05; `(4, 1) * np.ones(count)` in place of `(4, count)`; `np.ones` in place of a
+    # car's `np.zeros`.
     ours, game = CLASSIC[id](4096, seed=3), gymnasium.make(id)
     ours.reset()
     begin(game, ours.state[:, 0])
@@ -141,38 +146,38 @@ def test_episodes_begin_all_over_gymnasiums_bounds(id):
     assert ((drawn.min(1) >= low) & (drawn.min(1) < low + margin)).all()
     assert ((drawn.max(1) <= high) & (drawn.max(1) > high - margin)).all()
     np.testing.assert_allclose(drawn.mean(1), (low + high) / 2, atol=3 * margin.max())
-    assert (np.abs(np.corrcoef(drawn) - np.eye(len(drawn))) < 0.1).all()  # each quantity is drawn on its own
-    assert len(drawn) == len(ours.state) or not ours.state[1].any()       # a car stands still
+    assert (np.abs(np.corrcoef(drawn) - np.eye(len(drawn))) < 0.1).all()  # each quantity is sampled independently
+    assert len(drawn) == len(ours.state) or not ours.state[1].any()       # a car starts at rest
 
 
 @each
-def test_the_seed_decides_everything(id):
-    # Red when `default_rng(seed)` is `default_rng()` or `default_rng(0)`; or `rng` is numpy's global generator.
+def test_seed_determines_everything(id):
+    # Catches: a generator without a seed, or with the seed 0; numpy's global generator as `rng`.
     ours, twin, other = (CLASSIC[id](3, seed) for seed in (5, 5, 6))
     for env in (ours, twin, other):
         env.reset()
-    steps = run(id, ours, 1100)                                           # over the ends of episodes; the twin follows
+    steps = run(id, ours, 1100)                                           # beyond episode ends; `twin` runs afterwards
     assert same(steps, run(id, twin, 1100))
     assert not same(steps[:1], run(id, other, 1))
 
 
 @each
-def test_saving_and_loading_goes_on_as_if_nothing_had_happened(id):
-    # Red when `_save` does not copy `state`; `_load` leaves out `load_rng`, or draws a new state.
+def test_restored_environment_continues_with_the_same_steps(id):
+    # Catches: a `_save` that does not copy `state`; a `_load` without `load_rng`, or with a new initial state.
     ours, fresh = CLASSIC[id](3, seed=1), CLASSIC[id](3, seed=2)
     ours.reset()
     run(id, ours, 130)
     saved = ours.state_dict()
-    steps = run(id, ours, 1100)                                           # longer than any limit: each copy starts anew
+    steps = run(id, ours, 1100)                                           # longer than any limit, so each copy is reset
     fresh.load_state_dict(saved)
     assert same(steps, run(id, fresh, 1100))
     assert fresh.take_finished() == ours.take_finished() and fresh.rng.random() == ours.rng.random()
 
 
-def test_a_saved_generator_is_strings_and_small_numbers():
-    # Red when `load_rng` sets only `state["state"]`; `str(index(...))` is `index(...)`, or `str(...)`.
+def test_saved_generator_is_strings_and_small_numbers():
+    # Catches: a `load_rng` that sets only `state["state"]`; `index(...)` or `str(...)` in place of `str(index(...))`.
     rng, other = np.random.default_rng(1), np.random.default_rng(2)
-    rng.integers(9, dtype=np.int32)                                       # half a draw is left over and is saved too
+    rng.integers(9, dtype=np.int32)                                       # the unused half of a number is saved too
     saved = save_rng(rng)
     load_rng(other, saved)
     draws = [[one.integers(99, dtype=np.int32) for _ in range(3)] for one in (rng, other)]
@@ -183,8 +188,8 @@ def test_a_saved_generator_is_strings_and_small_numbers():
 
 
 @each
-def test_one_copy(id):
-    # Red when an observation, or who terminated, is squeezed.
+def test_results_of_one_copy_keep_their_first_axis(id):
+    # Catches: a squeezed observation or `terminated`.
     env = CLASSIC[id](1, seed=0)
     assert env.reset().shape == (1, *env.observation_space.shape)
     steps = run(id, env, 1000)
@@ -195,8 +200,9 @@ def test_one_copy(id):
 
 
 @each
-def test_what_was_returned_is_never_written_to_again(id):
-    # Red when `_observe` or Pendulum's reward fills the same array each time; `order="C"` is "K"; `.T` has no copy.
+def test_returned_arrays_are_never_changed_later(id):
+    # Catches: an `_observe` or a Pendulum reward that fills the same array at each step; order "K" in place of "C"; a
+    # `.T` without a copy.
     env = CLASSIC[id](3, seed=0)
     first = env.reset()
     kept, copies, rng = [first], [first.copy()], np.random.default_rng(0)
@@ -205,11 +211,11 @@ def test_what_was_returned_is_never_written_to_again(id):
         kept += parts
         copies += [part.copy() for part in parts]
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))
-    assert all(part.flags.c_contiguous for part in kept)                  # as if loaded: layout decides how sums round
+    assert all(part.flags.c_contiguous for part in kept)                  # like loaded ones: layout affects rounding
 
 
-# Catches: another physics of one copy than of several, an end that it does not see.
-def test_one_cart_alone_moves_as_among_others():
+# Catches: other physics in one copy than in several; an episode end that one copy misses.
+def test_single_cart_moves_as_among_others():
     alone, among = CLASSIC["CartPole-v1"](1, 3), CLASSIC["CartPole-v1"](5, 4)
     alone.reset(), among.reset()
     rng, ends = np.random.default_rng(0), 0

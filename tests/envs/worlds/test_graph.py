@@ -1,12 +1,12 @@
-"""The random graph: shortest paths by another algorithm, and its episodes."""
+"""The random graph: its shortest paths, compared with another algorithm, and its episodes."""
 import numpy as np
 
 from spinup.envs.make import make
 from spinup.envs.worlds.graph import LIMIT, NODES, connected_graph
 
 
-# Breadth-first search over the moves. Catches: an edge that works in one direction; a distance to another goal.
-def test_distances_are_those_of_a_breadth_first_search():
+# Breadth-first search over the moves. Catches: an edge in one direction only; a distance to another goal.
+def test_distances_match_a_breadth_first_search():
     moves, distances = connected_graph()
     edges = {(i, int(j)) for i in range(NODES) for j in moves[i]}
     assert all((j, i) in edges and i != j for i, j in edges)
@@ -18,8 +18,8 @@ def test_distances_are_those_of_a_breadth_first_search():
     assert [found[i] for i in range(NODES)] == distances.tolist() and distances.max() > 4
 
 
-# Catches: an episode that continues at the goal, or is longer than ten steps; a failed walk that costs only its
-# steps; a final observation of the next episode; a state that is not saved.
+# Catches: an episode that continues at the goal, or is longer than ten steps; a failed walk without its penalty; a
+# final observation of the next episode; a state that is not saved.
 def test_episodes_end_at_the_goal_or_after_ten_steps():
     envs, rng = make("RandomGraph-v0", 8, 0), np.random.default_rng(0)
     moves, before, state, ends = envs.moves, envs.reset().argmax(1), None, {True: 0, False: 0}

@@ -1,4 +1,4 @@
-"""Our grids stepped beside MiniGrid's, their layouts held against its, and the noisy TV."""
+"""Grids, compared step by step with MiniGrid's; their layouts, compared with MiniGrid's; and the noisy TV."""
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -45,7 +45,7 @@ KEY, LOCK, DONE = code("key", "yellow"), code("door", "yellow", "locked"), 6
 
 
 def as_drawn(obs: dict) -> np.ndarray:
-    """What MiniGrid's wrapper makes of a view, in one row."""
+    """The observation of MiniGrid's wrapper as a flat vector."""
     return obs["image"].reshape(-1).astype(np.float32)
 
 
@@ -64,7 +64,7 @@ def place(env: Grid, i: int, x: int, y: int, heading: int) -> None:
 
 
 def begin(game: gymnasium.Env, env: Grid, i: int) -> np.ndarray:
-    """Start MiniGrid's episode where our copy i stands, the TV as a wall; returns its first observation."""
+    """Start MiniGrid's episode in the state of our copy i, with the TV as a wall. Return its first observation."""
     game.reset()
     inner = game.unwrapped
     board = np.where(env.board[i] == TV, WALL, env.board[i])
@@ -75,7 +75,8 @@ def begin(game: gymnasium.Env, env: Grid, i: int) -> np.ndarray:
 
 
 def plan(env: Grid, i: int, reached: Callable[[int, int], bool] | None = None) -> list[int]:
-    """The shortest way of copy i to the goal, or to where `reached(x, y)`, by search and rules written down again."""
+    """The shortest action sequence of copy i to the goal, or to a cell with `reached(x, y)`: a search with separate
+    rules."""
     high, wide = env.board[i].shape
     start = (*where(env, i), int(env.carried[i]), env.board[i].tobytes())
     came, queue = {start: None}, deque([start])
@@ -115,11 +116,11 @@ def same(a: list[Step], b: list[Step]) -> bool:
     return all(y is None if x is None else np.array_equal(x, y) for x, y in parts)
 
 
-# Catches: `limit` one more or less; `>=` as `>` for the clock; left and right exchanged, of turns or of the view;
-# `REACH` 4; a window row by row instead of column by column; `obs.copy()` as `obs`; `_light` of Empty left out; what is
-# carried kept over a restart; DoorKey of another size.
+# Catches: a `limit` that is one too large or too small; `>` in place of `>=` at the time limit; left and right
+# exchanged, in turns or in the view; `REACH` 4; a window row by row in place of column by column; `obs` in place of
+# `obs.copy()`; a missing `_light` of Empty; a carried object that is kept after a reset; DoorKey of another size.
 @pytest.mark.parametrize("id", SMALL)
-def test_beside_minigrid(id):
+def test_steps_match_minigrid(id):
     ours, games, rng = make(id, 3, seed=7), [original(id) for _ in range(3)], np.random.default_rng(0)
     assert isinstance(ours, Grid) and ours.action_space == games[0].action_space
     first, plans, tally, finished = ours.reset(), [[], [], []], np.zeros((3, 2)), []
@@ -127,7 +128,8 @@ def test_beside_minigrid(id):
         np.testing.assert_array_equal(first[i], begin(game, ours, i))
     endings = set()
     for t in range(350):
-        # The first acts at random; the second mostly as planned, after a while at random; the third as planned.
+        # The first copy acts randomly. The second one acts randomly for 20 steps, and then as planned. The third one
+        # acts as planned.
         action = rng.integers(7, size=3)
         for i in (1, 2):
             if not plans[i] and ours.episode_length[i] >= (20, 0)[i - 1]:
@@ -158,12 +160,12 @@ def test_beside_minigrid(id):
                                   or "clock" in endings)
 
 
-# Boards that no layout of ours would make: keys and doors of all colours and states, floors, goals, walls, anywhere.
-# Catches: a key that opens the doors of other colours; a locked door that opens without; an open door that does
-# not close; a key dropped on what one walks on; a second key picked up; sight through closed doors; `codes *= seen`
-# left out; the cell that the agent stands on shown; a pass of `_spread_light` one cell shorter, or that leaves out a
-# neighbour, or the one ahead of it.
-def test_any_board_is_handled_and_seen_as_by_minigrid():
+# Boards that no layout produces: keys, floors and doors of two colours, doors in all states, and walls, anywhere.
+# Catches: a key that opens doors of other colours; a locked door that opens without a key; an open door that does not
+# close; a key that is dropped on a floor or in an open door; a second key that is picked up; sight through closed
+# doors; a missing `codes *= seen`; the agent's own cell in the view; a pass of `_spread_light` that is one cell too
+# short, or that leaves out a neighbour or the cell ahead.
+def test_any_board_is_handled_and_seen_as_in_minigrid():
     rng = np.random.default_rng(1)
     things = [code(kind, colour) for kind in ("key", "floor") for colour in ("red", "yellow")]
     things += [code("door", colour, state) for colour in ("red", "yellow") for state in ("open", "closed", "locked")]
@@ -190,22 +192,23 @@ def test_any_board_is_handled_and_seen_as_by_minigrid():
         for i, game in enumerate(games):
             np.testing.assert_array_equal(step.obs[i], as_drawn(game.step(action[i])[0]))
     assert {(TOGGLE, LOCK, LOCK - 2), (TOGGLE, LOCK - 2, LOCK - 1), (TOGGLE, LOCK - 1, LOCK - 2), (PICKUP, KEY, EMPTY),
-            (DROP, EMPTY, KEY)} <= changed                                # or the run proves less than it says
+            (DROP, EMPTY, KEY)} <= changed                                # else a change was not compared
 
 
-# Many rooms are placed one by one, and only from equal draws can one tell that they are placed by equal rules.
-# Catches: `<=` for `<` in the check for other rooms; `>` for `>=` at the lower edge; 7 tries instead of 8; four
-# rooms in N4-S5-v0; the goal in the room before the last, the agent in the second; no colour twice, or two in a row.
+# Rooms are placed one by one, so only equal random numbers show whether the rules are equal. Catches: `<=` in place of
+# `<` in the check for other rooms; `>` in place of `>=` at the lower edge; 7 tries in place of 8; four rooms in
+# N4-S5-v0; the goal in the room before the last; the agent in the second room; no colour twice; one colour twice in a
+# row.
 @pytest.mark.filterwarnings("ignore:.*N4-S5-v0 is out of date")
 @pytest.mark.parametrize("id, layouts", [("MiniGrid-MultiRoom-N2-S4-v0", 200), ("MiniGrid-MultiRoom-N4-S5-v0", 60),
                                          ("MiniGrid-MultiRoom-N4-S5-v1", 60), ("MiniGrid-MultiRoom-N6-v0", 60)])
-def test_equal_draws_place_the_rooms_as_minigrid_does(id, layouts):
+def test_equal_random_numbers_place_the_rooms_as_in_minigrid(id, layouts):
     game, colours = gymnasium.make(id, disable_env_checker=True).unwrapped, []
     for seed in range(layouts):
         ours, twin = MINIGRID[id](1, seed), MINIGRID[id](1, seed)
         game._rand_int = twin._int
         game.reset()
-        ours._int(0, 1)                                                   # MiniGrid draws the number of rooms too
+        ours._int(0, 1)                                                   # MiniGrid samples the number of rooms too
         while (chain := ours._chain()) is None:
             pass
         assert chain == [((*room.top, *room.size), room.entryDoorPos) for room in game.rooms]
@@ -221,12 +224,12 @@ def test_equal_draws_place_the_rooms_as_minigrid_does(id, layouts):
         colours.append([board[y, x] for _, (x, y) in chain[1:]])
     colours = np.array(colours)
     assert (colours[:, 1:] != colours[:, :-1]).all() and len(np.unique(colours)) == 6
-    if colours.shape[1] > 2:                                              # a fifth of the next but one are the same
+    if colours.shape[1] > 2:                                              # two doors apart, a fifth have one colour
         assert 0.1 < (colours[:, 2:] == colours[:, :-2]).mean() < 0.3
 
 
 def features(board: np.ndarray, x: int, y: int, heading: int) -> list[int]:
-    """What one can say of a layout in numbers: where things are, and how many."""
+    """Features of a layout in numbers: the positions of its objects, and their counts."""
     found = [heading == k for k in range(4)] + [x, y]
     for kinds in ([GOAL], [KEY], [*DOORS, LOCK]):
         ys, xs = np.nonzero(np.isin(board, kinds))
@@ -235,10 +238,11 @@ def features(board: np.ndarray, x: int, y: int, heading: int) -> list[int]:
     return [*found, len(xs), xs.min(), xs.max(), ys.min(), ys.max(), *((board == door).sum() for door in DOORS)]
 
 
-# Catches: the bounds of a door, a split or a heading one off; the key on either side; five colours of six.
+# Catches: the bounds of a door, a split or a heading off by one; a key on either side of the wall; five of the six
+# colours.
 @pytest.mark.long("MiniGrid-MultiRoom-N4-S5-v1")
 @pytest.mark.parametrize("id", [id for id in SMALL if "Empty" not in id])
-def test_layouts_are_distributed_as_minigrids(id):
+def test_layouts_have_the_distribution_of_minigrids(id):
     game, ours = gymnasium.make(id, disable_env_checker=True).unwrapped, MINIGRID[id](800, 3)
     ours.reset()
     left = np.array([features(ours.board[i], *where(ours, i)) for i in range(800)], float)
@@ -249,17 +253,17 @@ def test_layouts_are_distributed_as_minigrids(id):
         right.append(features(((cells[..., 0] * 6 + cells[..., 1]) * 3 + cells[..., 2]).T, *game.agent_pos,
                               game.agent_dir))
     right = np.array(right, float)
-    if "DoorKey" in id:                                                   # few values each: all are met in either
+    if "DoorKey" in id:                                                   # few values each: all occur in both
         assert [set(column) for column in left.T] == [set(column) for column in right.T]
-    # Means of all numbers and of their products, so that also what goes together is compared.
+    # Means of all features and of their products, so that the test also compares correlations.
     both = [np.concatenate([f, (f[:, :, None] * f[:, None]).reshape(len(f), -1)], axis=1) for f in (left, right)]
     means, errors = [f.mean(0) for f in both], sum(f.var(0) / len(f) for f in both) ** 0.5
     assert (np.abs(means[0] - means[1]) <= 4.5 * errors + 1e-9).all()
 
 
-# Catches: `steps` without `+ 1`; 0.9 as 0.8; another limit.
+# Catches: `steps` without `+ 1`; 0.8 in place of 0.9; another limit.
 @pytest.mark.parametrize("id", MINIGRID)
-def test_a_planned_way_leads_to_the_goal(id):
+def test_planned_path_reaches_the_goal_with_the_right_reward(id):
     env = make(id, 4, seed=2)
     env.reset()
     plans = [plan(env, i) for i in range(4)]
@@ -274,22 +278,22 @@ def test_a_planned_way_leads_to_the_goal(id):
                 assert not step.terminated[i] and step.reward[i] == 0
 
 
-# Catches: `default_rng(seed)` as `default_rng(0)`.
+# Catches: a generator with the seed 0.
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-MultiRoom-N2-S4-v0", "NoisyTV-v0"])
-def test_the_seed_decides_everything(id):
+def test_seed_determines_everything(id):
     ours, twin, other = (make(id, 4, seed) for seed in (5, 5, 6))
     for env in (ours, twin, other):
         env.reset()
-    steps = run(ours, 300)                                                # over the ends of episodes
+    steps = run(ours, 300)                                                # beyond episode ends
     assert same(steps, run(twin, 300)) and not same(steps, run(other, 300))
     boards, n = [make(id, 20, seed).reset() for seed in (0, 1)], 20
     assert (boards[0] != boards[1]).any() and len(np.unique(boards[0], axis=0)) > n / 4
 
 
-# Catches: `visited` or `carried` not loaded; `.copy()` of `grid` or `visited` left out; the counts of cells or of
-# the TV, or who watches, not loaded; `load_rng` left out.
+# Catches: a load without `visited`, `carried`, the counts of cells or of the TV, `watching` or `load_rng`; a missing
+# `.copy()` of `grid` or `visited`.
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-MultiRoom-N2-S4-v0", "NoisyTV-v0"])
-def test_saving_and_loading_goes_on_as_if_nothing_had_happened(id):
+def test_restored_grid_continues_with_the_same_steps(id):
     ours, fresh = make(id, 16, 1), make(id, 16, 2)
     ours.reset()
     run(ours, 230)
@@ -308,8 +312,8 @@ def test_saving_and_loading_goes_on_as_if_nothing_had_happened(id):
         np.testing.assert_array_equal(ours.watching, fresh.watching)
 
 
-# Catches: rewards, or observations, in an array that is used again.
-def test_what_was_returned_is_never_written_to_again():
+# Catches: rewards or observations in an array that is used again.
+def test_returned_arrays_are_never_changed_later():
     env = make("MiniGrid-DoorKey-5x5-v0", 3, seed=0)
     first = env.reset()
     kept, copies, ways = [first], [first.copy()], [[], [], []]
@@ -321,7 +325,8 @@ def test_what_was_returned_is_never_written_to_again():
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))
 
 
-# Catches: the start not counted; the cell in front counted; `visited` or `finished_cells` not cleared.
+# Catches: a start cell that is not counted; the cell in front that is counted; `visited` or `finished_cells` that is
+# not cleared.
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-MultiRoom-N2-S4-v0"])
 def test_distinct_cells_are_counted(id):
     env, rng = make(id, 4, seed=0), np.random.default_rng(0)
@@ -334,7 +339,7 @@ def test_distinct_cells_are_counted(id):
         step = env.step(action)
         for i, (x, y, heading) in enumerate(before):
             if step.terminated[i] or step.truncated[i]:
-                if action[i] == FORWARD and front[i] in (EMPTY, GOAL, *OPEN):             # the goal is a cell as well
+                if action[i] == FORWARD and front[i] in (EMPTY, GOAL, *OPEN):             # the goal counts as well
                     paths[i].add((x + STEPS[heading][0], y + STEPS[heading][1]))
                 ended.append(len(paths[i]))
                 paths[i] = set()
@@ -358,8 +363,8 @@ def standing(poses: list[tuple[int, int, int]]) -> Grid:
     return env
 
 
-# Catches: the TV in the wall to the next room; the TV seen through; a picture that may be an unseen cell.
-def test_the_tv_is_watched_where_minigrid_would_see_it_and_from_no_other_room():
+# Catches: a TV in the wall to the next room; a TV that does not block the view; a picture that may be an unseen cell.
+def test_tv_is_visible_as_in_minigrid_and_from_no_other_room():
     board = make("NoisyTV-v0", 1, 0)
     board.reset()
     screen = [(int(x), int(y)) for y, x in np.argwhere(board.board[0] == TV)]
@@ -378,13 +383,13 @@ def test_the_tv_is_watched_where_minigrid_would_see_it_and_from_no_other_room():
         assert env.watching[i] == bool(seen)
         assert set(np.unique(one_hot[env.obs[i] != drawn])) <= set(seen)
         for cell in env.obs[i].reshape(49, 20)[seen]:
-            assert cell[0] == 0 and cell.sum() == 3                  # as any other, never an unseen one
+            assert cell[0] == 0 and cell.sum() == 3                  # a normal cell, never an unseen one
     at_home = np.array([x <= 6 and y <= 5 for x, y, _ in poses])
     assert not env.watching[~at_home].any() and 0.2 < env.watching[at_home].mean() < 0.8
 
 
-# Catches: walls of one colour, floors of one colour.
-def test_without_the_tv_no_two_places_look_alike():
+# Catches: walls of one colour; floors of one colour.
+def test_views_without_the_tv_are_all_different():
     board = standing([(3, 3, 2)]).board[0]
     free = np.argwhere(~np.isin(board, [*WALLS, TV]))
     env = standing([(int(x), int(y), heading) for y, x in free for heading in range(4)])
@@ -392,12 +397,12 @@ def test_without_the_tv_no_two_places_look_alike():
     assert len(views) > 300 and len(np.unique(views, axis=0)) == len(views)
 
 
-# Catches: one picture for all copies; pictures of two kinds.
-def test_the_tv_changes_though_nothing_else_does():
+# Catches: one picture for all copies; only two pictures.
+def test_tv_changes_at_random_while_all_else_stays_the_same():
     env = standing([(3, 3, 2), (3, 3, 2), (3, 3, 0), (9, 9, 1)])
     assert env.watching.tolist() == [True, True, False, False]
     shown = np.array([env.step(np.full(4, DONE)).obs.reshape(4, 49, 20) for _ in range(190)])
-    assert (shown[1:, 2:] == shown[:-1, 2:]).all()                        # who looks away sees the same for ever
+    assert (shown[1:, 2:] == shown[:-1, 2:]).all()                        # without the TV, the view stays the same
     cells = np.unique(np.nonzero((shown[1:, :2] != shown[:-1, :2]).any(-1))[2])
     assert len(cells) == 5
     tv = shown[:, :2, cells]                                              # [190, 2, 5, 20]
@@ -407,8 +412,8 @@ def test_the_tv_changes_though_nothing_else_does():
     assert tv[..., 0].sum() == 0 and (tv.sum(-1) == 3).all()
 
 
-# Catches: 201 steps; steps counted once for all copies; counts not cleared by `reset`.
-def test_an_episode_before_the_tv_and_who_watched():
+# Catches: episodes of 201 steps; steps that are counted once for all copies; counts that `reset` does not clear.
+def test_watching_is_counted_and_an_episode_has_200_steps():
     env = standing([(3, 3, 2), (3, 3, 0)])
     for t in range(200):
         step = env.step(np.array([DONE, DONE]))
@@ -422,8 +427,8 @@ def test_an_episode_before_the_tv_and_who_watched():
     assert env.take_watching() == (0, 0)
 
 
-# Catches: `watching[:len(rows)]` for `watching[rows]`.
-def test_who_watches_is_right_where_one_copy_alone_begins_again():
+# Catches: `watching[:len(rows)]` in place of `watching[rows]`.
+def test_watching_is_right_after_the_reset_of_one_copy():
     env, rng = standing([(3, 3, 2)] * 6), np.random.default_rng(0)
     env.episode_length[:] = np.arange(6) * 30
     for _ in range(200):
@@ -432,8 +437,8 @@ def test_who_watches_is_right_where_one_copy_alone_begins_again():
     assert len(env.take_finished()) == 6
 
 
-# Catches: a door left out; floors that are not walked over; a row in which nobody starts.
-def test_all_four_rooms_can_be_reached_in_an_episode():
+# Catches: a missing passage; floors that are not walkable; a row without a start.
+def test_all_four_rooms_can_be_reached_in_one_episode():
     env, inside = make("NoisyTV-v0", 1000, seed=0), [*range(1, 6), *range(7, 12)]
     env.reset()
     starts = {where(env, i) for i in range(1000)}
@@ -447,10 +452,10 @@ def test_all_four_rooms_can_be_reached_in_an_episode():
     assert len(floors) == 4 and step.final_obs is None                    # each room has its colour
 
 
-# Catches: ours not served without the package; NoisyTV not registered.
-def test_ids(monkeypatch):
+# Catches: library grids that need the package; a NoisyTV that is not registered.
+def test_grid_ids_are_listed_found_and_suggested(monkeypatch):
     for id in MINIGRID:
-        assert gymnasium.spec(id)                                         # none is of our own invention
+        assert gymnasium.spec(id)                                         # all of them are MiniGrid's ids
     assert {*MINIGRID, "NoisyTV-v0"} <= set(registered()) and "MiniGrid-FourRooms-v0" in registered()
     for typed, meant in (("MiniGrid-DoorKey-8x8-v7", "MiniGrid-DoorKey-8x8-v0"), ("NoisyTv-v0", "NoisyTV-v0"),
                          ("MiniGrid-MultiRom-N6-v0", "MiniGrid-MultiRoom-N6-v0")):
@@ -462,15 +467,15 @@ def test_ids(monkeypatch):
         with pytest.raises(UserError, match="NoisyTV-v0 exists only in this library's vectorised version"):
             make_one("NoisyTV-v0", **asked)
     monkeypatch.setattr("spinup.envs.ids.find_spec", lambda name: None)
-    monkeypatch.setitem(sys.modules, "minigrid", None)                    # as where it is not installed
+    monkeypatch.setitem(sys.modules, "minigrid", None)                    # as if it were not installed
     assert make("MiniGrid-DoorKey-8x8-v0", 16, 3).reset().shape == (16, 980)
     assert {*MINIGRID, "NoisyTV-v0"} <= set(registered())
     with pytest.raises(UserError, match="pip install"):
         make("MiniGrid-FourRooms-v0")
 
 
-# Catches: MiniGrid's own left as it is: a policy that learned in ours could not be watched.
-def test_minigrids_own_is_seen_as_ours_where_settings_ask_for_it():
+# Catches: MiniGrid's environment without the wrapper: a policy that was trained in ours could not be watched.
+def test_minigrid_with_settings_has_the_observations_of_the_library():
     env = make("MiniGrid-DoorKey-5x5-v0", 2, 0, max_steps=7)
     ours = make("MiniGrid-DoorKey-5x5-v0", 2, 0)
     assert env.reset().shape == (2, 980) and env.observation_space == ours.observation_space
@@ -482,15 +487,15 @@ def test_minigrids_own_is_seen_as_ours_where_settings_ask_for_it():
     assert game.render().ndim == 3
 
 
-# Catches: a table in the wrong order, as the numbers of a cell are those of MiniGrid.
-def test_codes_are_minigrids():
+# Catches: a table in the wrong order. The numbers of a cell must be those of MiniGrid.
+def test_codes_are_those_of_minigrid():
     assert dict(zip(KINDS, range(11), strict=True)) == OBJECT_TO_IDX
     assert dict(zip(COLOURS, range(6), strict=True)) == COLOR_TO_IDX
     assert dict(zip(STATES, range(3), strict=True)) == STATE_TO_IDX and CODES == 198
 
 
-# Catches: measures of all time, or of the copies' last episodes; names that come and go.
-def test_what_a_grid_tells_of_itself_is_of_the_time_since_it_was_asked():
+# Catches: measures of all steps so far, or of each copy's last episode; names that are sometimes missing.
+def test_measures_cover_the_time_since_the_last_call():
     env = make("NoisyTV-v0", 8, 0)
     env.reset()
     assert set(env.measures()) == {"cells", "watching"}

@@ -1,4 +1,4 @@
-"""The arm: its places beside plane geometry, its goals, its success."""
+"""The arm: its points, compared with plane geometry, its goals and its success."""
 import gymnasium
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ from spinup.envs import make
 from spinup.envs.worlds.reacher import GoalReacher, points
 
 
-# Catches: an angle of the second link that is not relative to the first; a goal out of reach, or moved within an
-# episode; a reward without the goal; success that is not that of the last step.
-def test_the_hand_the_goal_and_the_reward():
+# Catches: an angle of the second link that is not relative to the first; a goal that is out of reach, or that moves
+# within an episode; a reward that ignores the goal; a success that is not that of the last step.
+def test_points_goals_and_rewards_follow_their_definitions():
     elbow, hand = points(np.array([np.pi / 2, -np.pi / 2]))
     np.testing.assert_allclose([elbow, hand], [[0, 0.5], [0.5, 0.5]], atol=1e-12)
     arm = gymnasium.make("GoalReacher-v0")
@@ -25,8 +25,8 @@ def test_the_hand_the_goal_and_the_reward():
             assert (obs["desired_goal"] == goal).all()
 
 
-# Catches: speeds that jump; no delay, with which the agent need not stop in time.
-def test_joints_approach_the_wanted_speed():
+# Catches: speeds without a delay, with which the agent need not stop in time.
+def test_joints_approach_the_wanted_speed_with_a_delay():
     arm = GoalReacher()
     arm.reset(seed=1)
     before, speeds = arm.angles, []
@@ -38,13 +38,13 @@ def test_joints_approach_the_wanted_speed():
     np.testing.assert_allclose(arm.angles - before, 0.4 * np.sum(speeds, 0))
 
 
-# Catches: success of all steps, or of open episodes; counts that a resumed run loses.
+# Catches: a success rate over all steps, or with open episodes; counts that a resumed run loses.
 def test_success_is_the_share_of_episodes_that_end_at_their_goal():
     env = make("GoalReacher-v0", 4, seed=2)
     env.reset()
     assert np.isnan(env.measures()["success"])
     for i in range(50):
-        for arm in env.envs[:3]:                                          # three of the four are there at the end
+        for arm in env.envs[:3]:                                          # three of four are at the goal at the end
             arm.angles, arm.speed = arm.angles, np.zeros(2)
             arm.goal = points(arm.angles)[1].astype(np.float32) if i == 49 else arm.goal
         env.step(np.zeros((4, 2), np.float32))
@@ -55,7 +55,7 @@ def test_success_is_the_share_of_episodes_that_end_at_their_goal():
     assert np.isnan(env.measures()["success"])
 
 
-def test_its_picture_shows_arm_and_goal():
+def test_picture_shows_arm_and_goal():
     arm = GoalReacher(render_mode="rgb_array")
     arm.reset(seed=1)
     picture = arm.render()

@@ -1,4 +1,4 @@
-"""Bandits and MDPs in tensors beside those in arrays: the same random numbers, step by step."""
+"""Bandits and MDPs in tensors, compared step by step with those in arrays, with the same random numbers."""
 import numpy as np
 import pytest
 import torch
@@ -29,10 +29,10 @@ def check_step(arrays, tensors, action):
         np.testing.assert_array_equal(found.final_obs.numpy(), wanted.final_obs)
 
 
-# Catches: the cell of the next state; the reward beside another action; the end of an episode that is not shown;
-# a trial that ends a step late; a reset that draws no new tasks, or draws them twice; a state that is not saved.
+# Catches: the cell of the next state; the reward in the cell of another action; a missing flag of an episode end; a
+# trial that ends a step late; a reset that samples no new tasks, or samples them twice; a state that is not saved.
 @pytest.mark.parametrize("name", CASES)
-def test_tensors_are_the_arrays_step_by_step(name):
+def test_tensors_match_arrays_step_by_step(name):
     arrays, tensors = both(name)
     np.testing.assert_array_equal(tensors.reset().numpy(), arrays.reset())
     assert tensors.observation_space == arrays.observation_space and tensors.obs.dtype == torch.float32
@@ -49,10 +49,10 @@ def test_tensors_are_the_arrays_step_by_step(name):
     assert tensors.take_finished() == []
 
 
-# Catches: numbers that a training in tensors computes otherwise; ends in another order; noise of other steps.
+# Catches: different numbers in a training with tensors; episode ends in another order; noise of other steps.
 @pytest.mark.long("TabularMDPs-10-v0")
 @pytest.mark.parametrize("name", CASES)
-def test_a_training_in_tensors_is_that_in_arrays(name, tmp_path, monkeypatch):
+def test_training_in_tensors_matches_training_in_arrays(name, tmp_path, monkeypatch):
     found = []
     for in_tensors in (False, True):
         monkeypatch.setattr(rl2, "make_env", lambda cfg, i=in_tensors: both(name, 4)[i])
@@ -65,9 +65,9 @@ def test_a_training_in_tensors_is_that_in_arrays(name, tmp_path, monkeypatch):
     assert sum(found[0]["episodes"]) == 4 * (250 // (10 * CASES[name][0].horizon))
 
 
-# On the device "meta", tensors have no values: a look at one raises an error.
-# Catches: `if done.any()`, a mask as an index, `.item()`: each lets the CPU wait for the GPU.
-def test_a_step_looks_at_no_value():
+# On the device "meta", tensors have no values, so a read raises an error. Catches: `if done.any()`, a mask as an index,
+# `.item()`: each makes the CPU wait for the GPU.
+def test_step_reads_no_value_of_a_tensor():
     _, env = both("Bandits-5x10-v0")
     env.trials = Bandits(6, 5, 10, "meta", None)
     env.reset()
@@ -77,8 +77,9 @@ def test_a_step_looks_at_no_value():
     assert len(env.totals) == 2
 
 
-# Catches: tensors for the CPU, where arrays are faster; arrays for a GPU; an environment that has only arrays.
-def test_the_device_chooses(monkeypatch):
+# Catches: tensors on the CPU, where arrays are faster; arrays on a GPU; tensors for an environment that has only
+# arrays.
+def test_device_selects_tensors_or_arrays(monkeypatch):
     made = []
     assert type(make("Bandits-5x10", 2, episodes=10, device=CPU)) is Memory
     assert type(make("CartPole-v1", 2, episodes=2, device=torch.device("cuda"))) is Memory

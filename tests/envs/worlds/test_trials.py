@@ -1,4 +1,4 @@
-"""Tasks against their own parameters; strategies against closed forms, and against what the paper measured."""
+"""Tasks, compared with their parameters; strategies, compared with closed forms and with the paper's results."""
 import pytest
 import torch
 from torch import Tensor
@@ -33,12 +33,12 @@ each_kind = pytest.mark.parametrize("make", [bandits, mdps])
 
 
 def check_mean(returns: Tensor, expected: float) -> None:
-    """To 4 standard errors."""
+    """Assert the mean, to 4 standard errors."""
     assert abs(returns.mean().item() - expected) < 4 * returns.std().item() / len(returns) ** 0.5
 
 
 class Recorder(Strategy):
-    """Plays at random and keeps the steps: states, actions, rewards, dones, next states, `[T, B]` each."""
+    """Acts randomly and records the steps: states, actions, rewards, dones, next states, `[T, B]` each."""
 
     def reset(self, tasks: Trials) -> None:
         self.steps, self.actions, self.rng = [], tasks.num_actions, generator(1)
@@ -55,7 +55,7 @@ class Recorder(Strategy):
 
 
 class Oracle(Strategy):
-    """Knows the task, as no strategy may."""
+    """Uses the parameters of the task, which other strategies must not use."""
 
     def reset(self, tasks: Trials) -> None:
         self.tasks = tasks
@@ -68,8 +68,8 @@ class Oracle(Strategy):
         return self.policy[self.tasks.rows, t % self.tasks.horizon, state]
 
 
-# Catches: done one step later or never, no restart, a restart where no episode ended, a state that is forgotten
-# between steps; `pulls` for `episodes * horizon`.
+# Catches: a done flag that is one step late or missing; a missing reset; a reset without an episode end; a state that
+# is lost between steps; `pulls` in place of `episodes * horizon`.
 @pytest.mark.parametrize(("tasks", "horizon", "steps"), [(bandits(50, 5, 7), 1, 7), (mdps(50, 3), 10, 30)])
 def test_episodes_end_together_and_the_next_one_starts_in_state_0(tasks, horizon, steps):
     play(tasks, player := Recorder())
@@ -79,7 +79,7 @@ def test_episodes_end_together_and_the_next_one_starts_in_state_0(tasks, horizon
     ends = torch.arange(1, steps + 1) % horizon == 0
     assert torch.equal(done, ends.float()[:, None].expand(-1, 50))
     assert (state[0] == 0).all() and (next_state[ends] == 0).all() and torch.equal(state[1:], next_state[:-1])
-    assert next_state.amax() == tasks.num_states - 1                      # all but the last step lead anywhere
+    assert next_state.amax() == tasks.num_states - 1                      # other steps can lead to any state
     assert horizon == 1 or (next_state[~ends] > 0).any(1).all()
 
 
@@ -92,9 +92,9 @@ class SameMDP(TabularMDPs):
             x.copy_(x[:1].clone())
 
 
-# Catches: `<` for `>=` or `-1` forgotten in the cumulative sums, the transitions of another state or action or of
-# what comes next, noise of another width or none, the same noise for all.
-def test_mdps_do_what_their_parameters_say():
+# Catches: `<` in place of `>=`, or a missing `-1`, in the cumulative sums; the transitions of another state or action,
+# or of the next state; noise with another standard deviation, or none; the same noise for all.
+def test_mdps_follow_their_parameters():
     tasks = SameMDP(2000, 10, "cpu", generator())
     play(tasks, player := Recorder())
     state, act, reward, done, next_state = (x.flatten() for x in player.record)
@@ -109,8 +109,8 @@ def test_mdps_do_what_their_parameters_say():
     assert (mean.abs() < 4 / visits[:, 0].sqrt()).all()
 
 
-# The sum of ten float32 is often less than the greatest number that is drawn. Catches: `cumsum(-1)` as a whole.
-def test_no_draw_leads_out_of_the_states(monkeypatch):
+# The sum of ten float32 is often less than the largest random number. Catches: `cumsum(-1)` with its last entry.
+def test_sampled_states_are_always_valid(monkeypatch):
     tasks = mdps(500)
     tasks.reset()
     monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape, 1 - 2**-24))
@@ -118,9 +118,9 @@ def test_no_draw_leads_out_of_the_states(monkeypatch):
     assert (state == 9).all()
 
 
-# Catches: means from Normal(0, 1) or of half that width, probabilities that are `rand ** 2`, transitions that are
-# normalised uniform numbers instead of Dirichlet(1), one task for the whole batch.
-def test_tasks_are_drawn_as_the_paper_says():
+# Catches: means from Normal(0, 1), or with half the standard deviation; probabilities from `rand ** 2`; transitions
+# from normalised uniform numbers in place of Dirichlet(1); one task for the whole batch.
+def test_tasks_have_the_distributions_of_the_paper():
     tasks, arms = mdps(400), bandits(400, 50)
     tasks.reset()
     arms.reset()
@@ -134,11 +134,12 @@ def test_tasks_are_drawn_as_the_paper_says():
         assert len(x.unique(dim=0)) == 400
 
 
-# What a strategy must beat, and what it cannot. Catches: `amax(0)`, no `steps`, in `optimal`; a reward that is
-# 1 with probability 1 - p, or of the first arm; `horizon - 1` in `optimal` of MDPs; epsilon ignored.
+# Random play, which a strategy must beat, and optimal play, which it cannot beat. Catches: `amax(0)`, or a missing
+# `steps`, in `optimal`; a reward that is 1 with probability 1 - p, or of the first arm; `horizon - 1` in `optimal` of
+# MDPs; an ignored epsilon.
 @pytest.mark.parametrize(("tasks", "at_random", "best"), [
     (bandits(20_000, 5, 10), 5, 50 / 6), (bandits(20_000, 50, 10), 5, 500 / 51), (mdps(2000), 100, None)])
-def test_random_and_perfect_play(tasks, at_random, best):
+def test_random_and_optimal_play_have_the_expected_returns(tasks, at_random, best):
     check_mean(play(tasks, baselines(tasks, generator(1))["random"]), at_random)
     returns = play(tasks, Oracle())
     assert tasks.optimal().shape == returns.shape == (tasks.batch,)
@@ -147,8 +148,9 @@ def test_random_and_perfect_play(tasks, at_random, best):
         check_mean(tasks.optimal(), best)
 
 
-# Reward is 1 in state 0 and nowhere else, and a tenth of all moves lead there. Catches: value[:, 1], no `steps`.
-def test_optimal_play_begins_in_state_0():
+# The reward is 1 in state 0 and 0 elsewhere. A tenth of all transitions lead to state 0. Catches: value[:, 1]; a
+# missing `steps`.
+def test_optimal_play_starts_in_state_0():
     tasks = mdps(3, 4)
     tasks.reset()
     tasks.reward_means.zero_()[:, 0] = 1
@@ -156,29 +158,30 @@ def test_optimal_play_begins_in_state_0():
     torch.testing.assert_close(tasks.optimal(), torch.full((3,), 4 * 1.9))
 
 
-# Two arms, two pulls. Greedy: 1/2, then 2/3 with the same arm after a win, 1/2 with the other after none. Thompson
-# stays with 2/3 after a win (mean 2/3) and 1/3 after none (mean 1/3), else 1/2. Catches: the worst arm, an update
-# of the wrong arm or of the wins only, a belief that survives `reset`.
+# Two arms, two pulls. Greedy wins with probability 1/2. Then it wins with 2/3 after a win, with the same arm, and with
+# 1/2 after a loss, with the other arm. Thompson sampling keeps the arm with probability 2/3 after a win (mean 2/3) and
+# 1/3 after a loss (mean 1/3); the other arm has the mean 1/2. Catches: the worst arm; an update of the wrong arm, or of
+# the wins only; a belief that `reset` keeps.
 @pytest.mark.parametrize(("index", "expected"), [
     (beta_mean, 1 / 2 + (2 / 3 + 1 / 2) / 2),
     (lambda w, n: beta_draw(w, n, generator(int(n.sum() + 1))), 1 / 2 + (11 / 18 + 4 / 9) / 2)],
     ids=["greedy", "Thompson"])
-def test_two_pulls_of_two_arms_in_closed_form(index, expected):
+def test_two_pulls_of_two_arms_match_the_closed_form(index, expected):
     tasks, strategy = bandits(100_000, 2, 2), Index(index)
     for _ in range(2):
         check_mean(play(tasks, strategy), expected)
 
 
-# Epsilon-greedy of two pulls of two arms: a random second pull earns 1/2. Catches: `>` for `<`, the greedy one
-# not told what was seen.
+# Epsilon-greedy with two pulls of two arms: a random second pull earns 1/2. Catches: `>` in place of `<`; a greedy
+# strategy that does not observe the steps.
 def test_epsilon_is_the_share_of_random_actions():
     tasks = bandits(100_000, 2, 2)
     strategy = EpsilonGreedy(Index(beta_mean), 0.3, generator(1))
     check_mean(play(tasks, strategy), 0.7 * 13 / 12 + 0.3)
 
 
-# Table 1 of the paper; for MDPs as measured here with 1000 trials (the paper's table 2 has 369, 428 and 409).
-# Catches: c = 1, a bonus of 0.
+# Table 1 of the paper; for MDPs, values measured here with 1000 trials (the paper's table 2 has 369, 428 and 409).
+# Catches: c = 1; a bonus of 0.
 @pytest.mark.long("MDPs")
 @pytest.mark.parametrize(("make", "expected"), [
     (lambda: bandits(4000, 5, 10), {"greedy": (6.6, .15), "UCB1": (6.7, .15), "Thompson": (5.8, .2)}),
@@ -186,14 +189,14 @@ def test_epsilon_is_the_share_of_random_actions():
     (lambda: bandits(2000, 5, 100), {"greedy": (74.8, 1.5), "UCB1": (78.3, 1.5), "Thompson": (74.9, 1.5)}),
     (lambda: mdps(400, 25), {"greedy": (423.4, 9), "BEB": (441.8, 9), "PSRL": (402.8, 9)})],
     ids=["10 pulls of 5", "10 pulls of 50", "100 pulls of 5", "MDPs"])
-def test_baselines_earn_what_is_known_of_them(make, expected):
+def test_baselines_earn_their_known_returns(make, expected):
     for name, (earned, margin) in expected.items():
         tasks = make()
         assert abs(play(tasks, baselines(tasks, generator(1))[name]).mean() - earned) < margin, name
 
 
-# Catches: rewards added to the state that followed, `= reward` for `+=`, a restart counted as a move.
-def test_what_a_planner_has_counted():
+# Catches: rewards that are added to the next state; `= reward` in place of `+=`; a reset that counts as a transition.
+def test_planner_counts_rewards_visits_and_moves():
     tasks = mdps(2)
     planner = Planner(mean_model)
     planner.reset(tasks)
@@ -208,8 +211,8 @@ def test_what_a_planner_has_counted():
     assert torch.equal(planner.moves, moves)
 
 
-# Catches: a plan in every step, or for fewer steps than are left; the actions of the first step all along.
-def test_a_planner_plans_once_an_episode_and_follows_the_plan():
+# Catches: a plan in every step, or for too few steps; the actions of the first step in all steps.
+def test_planner_plans_once_per_episode_and_follows_the_plan():
     tasks, seen = mdps(30, 4), []
     tasks.reset()
     truth = tasks.reward_means, tasks.transitions
@@ -226,21 +229,21 @@ def test_a_planner_plans_once_an_episode_and_follows_the_plan():
             super().observe(state, act, *rest)
 
     play(tasks, Checked(model))
-    assert seen == [(0, 0), (300, 270), (600, 540), (900, 810)]           # a restart is no move
+    assert seen == [(0, 0), (300, 270), (600, 540), (900, 810)]           # a reset is no transition
 
 
 class Certain(TabularMDPs):
-    """Without chance: the mean reward, the likeliest move."""
+    """Without randomness: the mean reward and the most likely transition."""
 
     def _step(self, act: Tensor) -> tuple[Tensor, Tensor]:
         at = self.rows, self.state, act
         return self.reward_means[at], self.transitions[at].argmax(-1)
 
 
-# Some of the tasks, in another order, are played as they were among all. Catches: a mean over the batch, the plan
-# of the first row for all, a row updated for another (`act.flip(0)`).
+# Some of the tasks, in another order, must give the same returns as among all tasks. Catches: a mean over the batch;
+# the plan of the first row for all; an update of another row (`act.flip(0)`).
 @each_kind
-def test_no_task_learns_from_another(make):
+def test_tasks_of_a_batch_are_independent(make):
     def returns(rows: Tensor) -> Tensor:
         every = make(200)
         every.reset()
@@ -257,9 +260,9 @@ def test_no_task_learns_from_another(make):
     assert torch.equal(returns(some), returns(torch.arange(200))[some])
 
 
-# Catches: anything drawn from torch's own generator; chance that depends on what is done.
+# Catches: samples from torch's global generator; random numbers that depend on the actions.
 @each_kind
-def test_the_same_seed_gives_the_same_trials_whoever_plays(make):
+def test_same_seed_gives_all_players_the_same_trials(make):
     runs = []
     for name, seed in (("random", 5), ("random", 5), ("greedy", 5), ("random", 6)):
         torch.manual_seed(len(runs))
@@ -273,10 +276,10 @@ def test_the_same_seed_gives_the_same_trials_whoever_plays(make):
     assert not torch.equal(first[0], first[1])
 
 
-# "meta" computes shapes only, but tensors of two devices do not mix there either. Catches: a tensor made without
-# `device` in any of the tasks and strategies.
+# The device "meta" computes shapes only, but it also refuses tensors of two devices. Catches: a tensor that a task or a
+# strategy creates without `device`.
 @each_kind
-def test_all_happens_on_the_device_asked_for(make):
+def test_tasks_and_strategies_stay_on_their_device(make):
     tasks = Bandits(4, 3, 5, "meta", None) if make is bandits else TabularMDPs(4, 2, "meta", None)
     for strategy in baselines(tasks, None).values():
         assert play(tasks, strategy).device == tasks.optimal().device == tasks.state.device == torch.device("meta")

@@ -1,6 +1,6 @@
-"""Our losses beside TRL's: its own trainers, with our weights and batches, have the same gradients.
+"""Compares the gradients of our losses with those of TRL's trainers, for the same weights and batches.
 
-Where a factor differs, the test states it, and the page of the method does.
+Where a constant factor differs, the test and the documentation page of the method state it.
 """
 from collections.abc import Callable
 from copy import deepcopy
@@ -61,10 +61,10 @@ def model(tmp_path_factory) -> str:
 
 @pytest.fixture
 def steps(model, monkeypatch, tmp_path) -> Callable[..., list[SimpleNamespace]]:
-    """`steps("dapo", ...)`: train for an update, and return its gradient steps.
+    """`steps("dapo", ...)`: train, and return the gradient steps.
 
-    Each has the policy before it, the run's reference policy, the responses `rows` of the batch, what the loss was
-    given for them, and the gradients by Hugging Face's names.
+    Each holds the policy before the step, the run's reference policy, the batch and its `rows`, the arguments of the
+    loss for these rows, and the gradients under Hugging Face's parameter names.
     """
     backward, found = Run.backward, []
 
@@ -87,7 +87,7 @@ def steps(model, monkeypatch, tmp_path) -> Callable[..., list[SimpleNamespace]]:
 
 
 def gradients(model: Transformer) -> dict[str, Tensor]:
-    """The gradients of our model by Hugging Face's names."""
+    """The gradients of our model under Hugging Face's parameter names."""
     copied = deepcopy(model)
     for p, q in zip(copied.parameters(), model.parameters(), strict=True):
         p.data = q.grad.clone()
@@ -95,7 +95,7 @@ def gradients(model: Transformer) -> dict[str, Tensor]:
 
 
 def peer(name: str, model: str, folder: Path, **settings: Any) -> Any:
-    """TRL's trainer of this name for the model in this folder; nobody reads its data."""
+    """TRL's trainer of this name for the model in this folder. Its dataset is not used."""
     import transformers  # here, because it takes many seconds
     import trl
     from datasets import Dataset
@@ -118,12 +118,13 @@ def peer(name: str, model: str, folder: Path, **settings: Any) -> Any:
 
 
 def load(theirs: nn.Module, ours: Transformer) -> None:
-    """Copy our weights. The output layers of the others are tied to the embedding."""
+    """Copy our weights into TRL's model. Only its output layer may be missing in them: it is tied to the embedding, or
+    it is the head of the reward model."""
     assert theirs.load_state_dict(names(ours), strict=False).missing_keys in (["lm_head.weight"], ["score.weight"])
 
 
 def same(ours: dict[str, Tensor], trainer: Any, loss: Tensor, factor: float = 1.0) -> None:
-    """Our gradient is `factor` times that of TRL's loss, for every weight."""
+    """Assert that our gradient is `factor` times that of TRL's loss, for every weight."""
     trainer.model.zero_grad()
     loss.backward()
     theirs = dict(trainer.model.named_parameters())
@@ -146,8 +147,8 @@ def responses(step: SimpleNamespace) -> dict[str, Tensor]:
             "num_items_in_batch": step.batch.responses.mask.sum()}
 
 
-# Settings of ours, of TRL. Two epochs of two minibatches, so that three of four steps have ratios other than 1.
-# CISPO: TRL's epsilon_high is the largest weight itself, 1 + our eps. SAPO has no limits.
+# Our settings, and TRL's. With two epochs of two minibatches, three of the four steps have ratios other than 1.
+# CISPO: TRL's epsilon_high is the largest weight itself, 1 + our clip_high. SAPO has no clip limits.
 GRPO = {
     "grpo": ({}, {"loss_type": "grpo"}),
     "dr_grpo": ({}, {"loss_type": "dr_grpo"}),
@@ -159,9 +160,10 @@ GRPO = {
 }
 
 
-# Catches: another clip, or one of the other side; a mean over other tokens; a ratio with a gradient in CISPO.
+# Catches: another clip range, or a clip on the wrong side; a mean over the wrong tokens; a gradient through the ratio
+# in CISPO.
 @pytest.mark.parametrize("method", GRPO)
-def test_grpo_and_its_variants(method, steps, model, tmp_path):
+def test_gradients_of_grpo_and_its_variants_equal_those_of_trl(method, steps, model, tmp_path):
     ours, theirs = GRPO[method]
     found = steps(method, prompts=4, samples=4, epochs=2, **{**ours, "minibatches": 2})
     trainer = peer("GRPO", model, tmp_path, max_completion_length=Words.max_tokens, beta=0.0,
@@ -172,9 +174,10 @@ def test_grpo_and_its_variants(method, steps, model, tmp_path):
         same(step.gradients, trainer, trainer._compute_loss(trainer.model, responses(step)))
 
 
-# Our gradient is that of k2, log(pi / pi_ref)^2 / 2, TRL's that of k3; with its correction it is ours, where ratios are
-# 1. Catches: another estimator or sign; a penalty that is averaged over other tokens.
-def test_the_kl_penalty_of_grpo(steps, model, tmp_path):
+# Our KL penalty is the estimator k2, log(pi / pi_ref)^2 / 2, and TRL's is k3. With TRL's bias correction both have the
+# same gradient where the ratios are 1. Catches: another estimator or sign; a KL penalty that is averaged over the wrong
+# tokens.
+def test_gradient_of_grpo_with_a_kl_penalty_equals_that_of_trl(steps, model, tmp_path):
     *_, step = steps("grpo", prompts=4, samples=4, total_steps=3, kl_coef=0.5)
     trainer = peer("GRPO", model, tmp_path, loss_type="grpo", beta=0.5, use_bias_correction_kl=True,
                    per_device_train_batch_size=16, num_generations=4, max_completion_length=Words.max_tokens)
@@ -185,8 +188,8 @@ def test_the_kl_penalty_of_grpo(steps, model, tmp_path):
     assert moved[batch["completion_mask"] == 1].abs().max() > 0.1
 
 
-# The KL penalty of a response is the sum over its tokens. Catches: the other sign; a mean over tokens.
-def test_the_kl_penalty_of_rloo(steps):
+# The KL penalty of a response is the sum over its tokens. Catches: the wrong sign; a mean over tokens.
+def test_rloo_subtracts_the_summed_kl_penalty_from_the_reward(steps):
     *_, step = steps("rloo", prompts=4, samples=4, total_steps=3, kl_coef=0.5)
     r, prompts = step.batch.responses, step.batch.prompts
     logp, logp_ref = (score(m, prompts, r.of, r.ids, r.lengths)[0].detach() for m in (step.model, step.reference))
@@ -197,9 +200,9 @@ def test_the_kl_penalty_of_rloo(steps):
     torch.testing.assert_close(step.given[0][:, 0], expected[step.rows], rtol=1e-4, atol=1e-5)
 
 
-# TRL's loss is a mean over responses, ours over tokens: the factor is the mean length. Catches: another weight of
-# the tokens of long responses; a baseline that includes the response itself.
-def test_rloo(steps, model, tmp_path):
+# TRL's loss is a mean over responses and ours a mean over tokens, so the factor is 1 / the mean length. Catches:
+# another weight of the tokens of long responses; a baseline that includes the response itself.
+def test_gradient_of_rloo_equals_that_of_trl_up_to_the_mean_length(steps, model, tmp_path):
     step, = steps("rloo", prompts=4, samples=4)
     trainer = peer("RLOO", model, tmp_path, beta=0.0, per_device_train_batch_size=16, num_generations=4,
                    max_completion_length=Words.max_tokens)
@@ -232,10 +235,11 @@ def sequences(step: SimpleNamespace, rows: Tensor, of: Tensor | None = None) -> 
             "completion_mask": padded([torch.arange(len(p) + len(a)) >= len(p) for p, a in parts]).long()}
 
 
-# The second update: the policy has left the reference policy. Catches: sums in place of means over tokens, or the
-# reverse; a margin that is multiplied by beta; a baseline of KTO from its own prompts.
+# It compares the second update, in which the policy differs from the reference policy. Catches: sums over tokens in
+# place of means, or the reverse; a margin that is multiplied by beta; a baseline of KTO from responses with their own
+# prompts.
 @pytest.mark.parametrize("method", PAIRS)
-def test_losses_of_pairs(method, steps, model, tmp_path):
+def test_gradients_of_preference_losses_equal_those_of_trl(method, steps, model, tmp_path):
     name, ours, theirs = PAIRS[method]
     step = steps(method, total_steps=2, pairs=16, batch=8, beta=0.3, **ours)[-1]
     trainer = peer(name, model, tmp_path, **theirs, max_length=32)
@@ -256,14 +260,14 @@ def test_losses_of_pairs(method, steps, model, tmp_path):
         pairs = {f"{side}_{key}": x.chunk(2)[i]
                  for key, x in halves.items() for i, side in enumerate(("chosen", "rejected"))}
         loss = trainer.compute_loss(trainer.model, pairs)
-        if name == "ORPO":                      # TRL imitates prompts too, and long responses more; the paper does not
+        if name == "ORPO":                      # replace TRL's SFT term, which weights prompts and long texts otherwise
             mean_logp, *_, imitation = trainer.concatenated_forward(trainer.model, pairs)
             loss = loss - imitation - mean_logp.mean()
     same(step.gradients, trainer, loss)
 
 
-# Catches: a mean over responses of their means; tokens of the prompt that count; a forgotten end token.
-def test_sft(steps, model, tmp_path):
+# Catches: the mean over responses of the means over their tokens; prompt tokens in the loss; a missing end token.
+def test_gradient_of_sft_equals_that_of_trl(steps, model, tmp_path):
     step, = steps("sft", batch=8)
     trainer = peer("SFT", model, tmp_path)
     load(trainer.model, step.model)
@@ -273,16 +277,16 @@ def test_sft(steps, model, tmp_path):
     same(step.gradients, trainer, loss)
 
 
-# TRL reads the reward at the last token; with padding before the prompts, that is the last column. Catches: a
-# margin with the wrong sign; a reward read at another token; a mean over responses, not over pairs.
-def test_the_reward_model(model, monkeypatch, tmp_path):
+# TRL reads the reward at the last token. With padding on the left, that is the last column. Catches: a margin with the
+# wrong sign; a reward read at another token; a mean over responses in place of pairs.
+def test_gradient_of_the_reward_model_equals_that_of_trl(model, monkeypatch, tmp_path):
     module, kept = METHODS["reward_model"].load(), {}
 
     def watched(name: str) -> None:
         function = getattr(module, name)
 
         def call(*args: Any, **settings: Any) -> Any:
-            return kept.setdefault(name, function(*args, **settings))     # the first: of training pairs
+            return kept.setdefault(name, function(*args, **settings))     # the first call has the training pairs
         monkeypatch.setattr(module, name, call)
     for name in ("find_pairs", "rows_of", "ScalarModel"):
         watched(name)

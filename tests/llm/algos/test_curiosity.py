@@ -1,4 +1,4 @@
-"""Curiosity in tokens: which state is distilled, how two streams of rewards make one advantage, and what GRPO is."""
+"""Curiosity for language models: the distilled state, the advantage of two reward streams, and the case of GRPO."""
 from types import SimpleNamespace
 
 import pytest
@@ -57,7 +57,7 @@ def own_tokens(batch, b):
     """Prompt and tokens of response b up to the last one that the policy chose."""
     r = batch.responses
     own = int(r.mask[b].sum())
-    assert r.mask[b, :own].all()                                          # the episode only adds the end
+    assert r.mask[b, :own].all()                                          # the episode adds tokens only at the end
     return batch.prompts.ids[r.of[b], :batch.prompts.lengths[r.of[b]]].tolist(), r.ids[b, :own].tolist()
 
 
@@ -77,7 +77,7 @@ def standardised(x):
 
 
 def novelties(step):
-    """The intrinsic rewards of an update, one response at a time, by the plainest way."""
+    """The intrinsic rewards of an update, computed simply, one response at a time."""
     run, found = step.run, []
     part = {side: [x for name, x in step.novelty.items() if name.startswith(side)] for side in ("target", "predict")}
     mean, var = step.novelty["view.mean"], step.novelty["view.var"]
@@ -89,10 +89,11 @@ def novelties(step):
     return torch.stack(found).detach()
 
 
-# The update against the classic loss, fed step by step. Catches: the state before the last token, or after the
-# end token that the episode adds; the learner's state in place of the initial policy's; weights that are swapped; one
-# baseline for the sum; a scale of this batch alone; a predictor that is trained before its error is the reward.
-def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
+# The reference is the classic loss, computed token by token. Catches: the hidden state before the last token, or after
+# the end token that the episode adds; the hidden state of the learner in place of the initial policy; exchanged weights
+# of the two rewards; one baseline for their sum; a standard deviation of this batch only; a predictor that is trained
+# before its error becomes the reward.
+def test_gradient_equals_the_classic_loss_computed_token_by_token(train):
     seen = train(reward=lambda prompt, response: response.count("b"), reward_coef=0.7, bonus_coef=1.3, kl_coef=0.4)
     step = seen.updates[2]
     run, batch, r = step.run, step.batch, step.batch.responses
@@ -121,16 +122,16 @@ def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
     torch.testing.assert_close(step.grad, expected, atol=1e-6, rtol=1e-3)
 
 
-# Catches: a negative advantage of known responses; the mean of all groups; a group of every G-th row.
-def test_only_novelty_above_the_mean_of_the_group_counts():
+# Catches: a negative advantage of known responses; the mean over all groups; groups made of every G-th row.
+def test_only_novelty_above_the_group_mean_gets_an_advantage():
     found = curiosity.novelty_advantage(torch.tensor([1.0, 2, 3, 10, 10, 16]), 3)
     assert found.tolist() == [0, 0, 1, 0, 0, 4]
 
 
-# Catches: a predictor that is not trained, or not on these states; a random network that learns; inputs whose
-# scale changes, with which a known state becomes new.
+# Catches: a predictor that is not trained, or is trained on other states; a random network that is trained; a changing
+# scale of the inputs, which makes known states novel again.
 @pytest.mark.long
-def test_what_was_seen_is_no_longer_new(train):
+def test_novelty_of_repeated_responses_fades(train):
     seen = train(total_steps=40, bonus_lr=3e-3, lr=1e-9, prompts=1, samples=32, task="lock:length=2,symbols=3")
     assert seen.result.progress["bonus"][-1] < 0.2 * seen.result.progress["bonus"][0]
     first, last = seen.updates[0].novelty, seen.updates[-1].novelty
@@ -138,10 +139,10 @@ def test_what_was_seen_is_no_longer_new(train):
     assert changed and all(name.startswith("predict") for name in changed)
 
 
-# Catches: a sum that has the token of the episode; the sign; another policy than the sampler; a sum over tokens
-# for the entropy, which rewards long responses.
+# Catches: a sum that includes a token of the episode; the wrong sign; another policy than the one that sampled; an
+# entropy that is summed over tokens, which rewards long responses.
 @pytest.mark.parametrize("kind", ["entropy", "surprisal"])
-def test_entropy_and_surprisal_of_a_response(kind, train):
+def test_entropy_is_the_mean_and_surprisal_the_sum_over_own_tokens(kind, train):
     seen = train(bonus=kind, reward_coef=0.0, bonus_coef=1.0)
     step = seen.updates[1]
     model = Transformer(step.run.model.shape)
@@ -158,8 +159,8 @@ def test_entropy_and_surprisal_of_a_response(kind, train):
     torch.testing.assert_close(step.adv[:, 0], expected, atol=1e-4, rtol=1e-3)
 
 
-# Catches: a stream that counts although its weight is 0; another average of tokens.
-def test_without_novelty_it_is_grpo(train):
+# Catches: an intrinsic reward that has an effect although its weight is 0; another average over tokens.
+def test_zero_weight_of_the_intrinsic_reward_gives_grpo(train):
     given = {"reward": lambda prompt, response: response.count("b")}
     mine = train(reward_coef=1.0, bonus_coef=0.0, bonus="entropy", **given)
     peer = train(module=grpo, **given)
@@ -170,7 +171,7 @@ def test_without_novelty_it_is_grpo(train):
 
 
 # Catches: the predictor, its optimiser or the scale of its inputs left out of the checkpoint.
-def test_a_resumed_run_is_the_uninterrupted_one(train):
+def test_resumed_run_equals_the_uninterrupted_run(train):
     whole = train(total_steps=4)
     first = train(total_steps=4, interrupt=2)
     assert first.result.status == "interrupted"
@@ -182,19 +183,20 @@ def test_a_resumed_run_is_the_uninterrupted_one(train):
         assert torch.equal(found, whole.parts["novelty"].state_dict()[name]), name
 
 
-# Catches: a check that is missing, or that comes after the folder.
+# Catches: a missing check; a check after the folder has been made.
 @pytest.mark.parametrize(("given", "words"), [
     ({"samples": 1}, "a group needs at least two responses"), ({"bonus_share": 1.5}, "bonus-share"),
     ({"minibatches": 17}, "--minibatches 17 is more than the responses per update"),
     ({"bonus": "pixels"}, "bonus")])
-def test_settings_that_do_not_fit_are_refused(given, words, train, tmp_path):
+def test_invalid_settings_are_refused_before_a_folder_is_made(given, words, train, tmp_path):
     with pytest.raises(UserError, match=words):
         train(**given)
     assert not any(tmp_path.iterdir())
 
 
-# Catches: a denominator of the whole batch for each minibatch; a predictor that learns from other shares.
-def test_minibatches_share_the_denominator(train, monkeypatch):
+# Catches: the denominator of the whole batch in each minibatch; a predictor that is trained on another share of the
+# responses.
+def test_denominator_is_split_evenly_between_minibatches(train, monkeypatch):
     sizes, minimizer = [], FlatAdam.minimizer
 
     def noted(optimizer, loss):
@@ -204,4 +206,4 @@ def test_minibatches_share_the_denominator(train, monkeypatch):
     monkeypatch.setattr(FlatAdam, "minimizer", noted)
     seen = train(minibatches=2, total_steps=1, epochs=1, bonus_steps=3, bonus_share=0.5)
     assert [float(u.whole["denominator"]) for u in seen.updates] == [16 / 2] * 2
-    assert sizes == [4] * 6                                   # half of a minibatch of 8, three times for each
+    assert sizes == [4] * 6                                   # half of a minibatch of 8, three steps for each

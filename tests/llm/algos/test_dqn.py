@@ -1,4 +1,4 @@
-"""Q-learning on tokens: its targets step by step, its fixed points by enumeration, and the policy that follows Q."""
+"""Q-learning on tokens: targets computed step by step, fixed points by enumeration, and the policy derived from Q."""
 import json
 import math
 from itertools import product
@@ -58,18 +58,18 @@ def valued(body, seed=1, scale=1.0):
 
 
 def losses(q, v, target_q, ids, rewards, mask, cfg):
-    """Losses of tokens from all values of the vocabulary."""
+    """Losses of tokens, from the values of the whole vocabulary."""
     return value_losses(token_values(q, v, target_q, ids, cfg), rewards, mask, cfg)
 
 
 def in_state(values, written):
-    """Q and V after the tokens written, by the plainest way: everything is read again."""
+    """Q and V after the tokens `written`. The model reads the whole sequence again, without a cache."""
     ids = torch.tensor([[0, *written]])
     return [x[0, -1] for x in values.numbers(values.body.hidden(ids, Slots()))]
 
 
-# Catches: the other sign; the value of another token; a penalty that is not multiplied by its coefficient.
-def test_the_conservative_term_is_the_log_probability_of_the_token():
+# Catches: the wrong sign; the value of another token; a penalty that is not multiplied by its coefficient.
+def test_conservative_term_is_the_negative_log_softmax_of_q():
     g = torch.Generator().manual_seed(0)
     q, target = (torch.randn(3, 5, 7, generator=g) for _ in range(2))
     v, ids, mask = torch.randn(3, 5, generator=g), torch.randint(7, (3, 5), generator=g), torch.ones(3, 5)
@@ -82,12 +82,12 @@ def test_the_conservative_term_is_the_log_probability_of_the_token():
                 assert float(some[b, t] - none[b, t]) == pytest.approx(expected, abs=1e-4)
 
 
-# The seam: responses at once, and transitions one by one from an environment.
+# A batch of responses, compared with single transitions from an environment.
 
 # Catches: the value of the state before a token in its target; a bootstrap at the last token; the reward on
-# another token; a target with a gradient; the networks of double DQN exchanged; another loss than Huber's.
+# another token; a target with a gradient; exchanged networks in double DQN; another loss than Huber's.
 @pytest.mark.parametrize("double", [True, False])
-def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(double):
+def test_batch_gradient_equals_that_of_single_transitions(double):
     testbed, g = bed.Testbed(), torch.Generator().manual_seed(0)
     values, target = valued(transformer()), valued(transformer(), seed=2)
     ids = testbed.sequences[torch.randint(64, (10,), generator=g)]
@@ -117,8 +117,8 @@ def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(double):
     assert max(float(x.abs().max()) for x in found) > 0.01
 
 
-# Catches: pieces of tokens that lose a gradient, or are put together in another order.
-def test_large_batches_in_pieces_have_the_same_gradient(beginner, monkeypatch):
+# Catches: chunks of tokens that lose their gradient or are joined in another order.
+def test_chunks_of_a_batch_do_not_change_the_losses_and_gradients(beginner, monkeypatch):
     progress = []
     for chunk in 2**26, 50:
         monkeypatch.setattr("llm.policy.score.CHUNK", chunk)
@@ -127,9 +127,9 @@ def test_large_batches_in_pieces_have_the_same_gradient(beginner, monkeypatch):
     assert progress[0] == {name: pytest.approx(x, rel=1e-4, nan_ok=True) for name, x in progress[1].items()}
 
 
-# A tool's token lies between the first and the second token of the policy; the third row is padding from the start.
+# In the first row, a tool's token lies between two tokens of the policy. The third row has padding after one token.
 # Catches: the value of the next column; NaN multiplied by 0; a bootstrap after the end.
-def test_targets_by_hand():
+def test_targets_skip_tool_tokens_and_padding():
     nan = math.nan
     mask = torch.tensor([[1.0, 0, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
     value = torch.tensor([[5.0, nan, 7, nan], [1, 2, 3, 4], [9, nan, nan, nan]])
@@ -138,8 +138,8 @@ def test_targets_by_hand():
     assert found[1].tolist() == [1.0, 1.5, 2.0, 0.5] and found[2][0] == -2
 
 
-# Catches: a loss or a diagnostic that reads padding; a gradient of V from the loss of Q, or of Q from that of V.
-def test_padding_changes_nothing_and_each_head_has_its_own_gradient():
+# Catches: a loss or a diagnostic that includes padding; a gradient of V from the loss of Q, or of Q from that of V.
+def test_padding_has_no_effect_and_each_head_has_its_own_gradient():
     g = torch.Generator().manual_seed(0)
     q, target_q = torch.randn(2, 3, 4, 5, generator=g)
     v, ids = torch.randn(3, 4, generator=g), torch.randint(5, (3, 4), generator=g)
@@ -163,7 +163,7 @@ def test_padding_changes_nothing_and_each_head_has_its_own_gradient():
     assert (of_q[taken == 0] == 0).all() and (of_q[taken > 0] != 0).all()
 
 
-# Fixed points on the testbed, with a table of values: the true ones are sums and searches over 64 responses.
+# Fixed points on the testbed, with tabular values. The true values come from an enumeration of the 64 responses.
 
 def expectile(values, weights, tau):
     """The tau-expectile of values `[..., n]` with these weights, by bisection of its definition."""
@@ -198,10 +198,10 @@ def table():
     return policy, policy.logits.detach().log_softmax(-1)
 
 
-# Catches: `1 - tau`; a target of V's own network; the largest Q in place of an expectile; a mean over tokens with
-# other weights than those of the data.
+# Catches: `1 - tau` in place of tau; a target of V's own network; the largest Q in place of an expectile; a mean over
+# tokens with other weights than those of the data.
 @pytest.mark.parametrize("name", ["expectile", "greedy", "double"])
-def test_values_become_those_of_the_enumeration(name, table):
+def test_tabular_values_converge_to_the_enumerated_fixed_point(name, table):
     testbed, (policy, log_ref) = bed.Testbed(), table
     q, v = (torch.zeros(21, n, dtype=torch.float64, requires_grad=True) for n in (4, 1))
     rows = torch.stack([torch.zeros(64, dtype=torch.long), 1 + testbed.sequences[:, 0],
@@ -224,16 +224,17 @@ def test_values_become_those_of_the_enumeration(name, table):
     assert (q - wanted).abs().max() < 0.02
     if name == "expectile":
         highest = fixed_point(testbed, log_ref, lambda q, p: q.amax(-1))
-        assert (wanted - highest).abs().max() > 0.05                      # so that the two could be told apart
+        assert (wanted - highest).abs().max() > 0.05                      # so that the test distinguishes the two
         torch.testing.assert_close(v[0, 0], expectile(wanted[0], log_ref[0].exp(), 0.8), atol=0.02, rtol=0)
 
 
-# The whole training, where responses end at their end token or at the limit.
+# Complete training runs, in which responses end at their end token or at the length limit.
 
 class Tree(Task):
     """Responses of up to two tokens of a, b, > and the end; each of the 13 texts has a reward.
 
-    The prompt holds > and another letter: with rotary positions, a transformer reads aa and a alike.
+    The prompt contains > and another letter. Otherwise a transformer with rotary positions could not distinguish aa
+    from a.
     """
 
     name, alphabet, max_tokens, measure = "tree", "ab>", 2, "held_out_reward"
@@ -283,10 +284,10 @@ LEARN = {"batch": 128, "lr": 1e-2, "warmup": 10, "target_every": 10, "cql_coef":
          "tensorboard": False, "threads": 1, "device": "cpu", "preset": "none"}
 
 
-# Catches: an end token without a value; a response that is cut off at the limit and bootstraps; a prompt that is
-# read as another; responses without exploration; an old target network.
+# Catches: an end token without a value; a bootstrap at the end of a response that is cut off at the limit; a wrong
+# prompt; responses without exploration; an outdated target network.
 @pytest.mark.long
-def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start, two_rows):
+def test_online_values_converge_to_those_of_the_optimal_policy(tree_start, two_rows):
     result = llm.dqn_online(Tree(), model=tree_start, total_steps=200, gradient_steps=2, data=2000, prompts=32,
                             samples=1, beta=1.0, **LEARN)
     policy, wanted = result.policy.model, tree_values(lambda state, q: q.max())
@@ -294,10 +295,10 @@ def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start,
     assert max(float((found[s] - wanted[s]).abs().max()) for s in STATES) < 0.02
 
 
-# Catches: data of another policy than the initial one; rows that are left out; a response that is stored without
-# its reward, or with that of another.
+# Catches: data of another policy than the initial one; rows that are left out; a response that is stored without its
+# reward, or with the reward of another response.
 @pytest.mark.long
-def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(tree_start, two_rows):
+def test_offline_values_converge_to_expectiles_under_the_initial_policy(tree_start, two_rows):
     result = llm.dqn(Tree(), model=tree_start, total_steps=300, data=8000, expectile=0.8, **LEARN)
     start = load_model(tree_start)
     log_ref = tree_numbers(start.model, start.tokenizer)
@@ -306,14 +307,14 @@ def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(
     best = tree_values(lambda state, q: q.max())
     found = tree_numbers(result.policy.model, result.policy.tokenizer, q_of)
     off = {s: (found[s] - wanted[s]).abs()[log_ref[s] > math.log(0.05)].max() for s in STATES}
-    assert max(off.values()) < 0.03                                       # with the noise of samples and minibatches
+    assert max(off.values()) < 0.03                                       # allows for noise of samples and minibatches
     assert max(float((best[s] - wanted[s]).abs().max()) for s in STATES) > 0.05
 
 
 # The policy.
 
-# Catches: beta on the wrong side; logits that are not normalised before Q is added; states of the wrong model.
-def test_its_logits_are_those_of_the_equation():
+# Catches: beta in the wrong place; logits that are not normalised before Q is added; hidden states of the wrong model.
+def test_policy_is_the_reference_policy_times_exp_of_beta_q():
     reference, values = transformer(), valued(transformer(1))
     policy, g = ValuePolicy(reference, values, 2.5), torch.Generator().manual_seed(0)
     ids = torch.randint(4, (3, 7), generator=g)
@@ -327,10 +328,10 @@ def test_its_logits_are_those_of_the_equation():
     torch.testing.assert_close(nothing(ids).log_softmax(-1), log_ref)
 
 
-# Catches: a cache in which the layers of one model overwrite those of the other; prompts with padding; a prefix
-# that the second model does not read.
+# Catches: a cache in which the layers of one model overwrite those of the other; padding that is read as part of a
+# prompt; a prefix that the second model does not read.
 @pytest.mark.parametrize("rows", [[[1, 2, 3]] * 3, [[1], [1, 2, 3], [0, 3]]], ids=["equal", "padded"])
-def test_sampling_and_scoring_agree(rows):
+def test_sampling_and_scoring_give_the_same_log_probabilities(rows):
     policy = ValuePolicy(transformer(), valued(transformer(1)), 2.0)
     prompts, g = Prompts.of(rows), torch.Generator().manual_seed(0)
     out = Sampler(policy, end=-1)(prompts, samples=2, max_tokens=6, generator=g)
@@ -342,8 +343,8 @@ def test_sampling_and_scoring_agree(rows):
         torch.testing.assert_close(out.logp[b], plain, atol=1e-5, rtol=1e-5)
 
 
-# Catches: a saved policy without its reference policy or its values; one that is loaded as a transformer.
-def test_what_is_saved_is_loaded_evaluated_watched_and_chatted_with(beginner, cli):
+# Catches: a saved policy without its reference policy or its values; a policy that is loaded as a plain transformer.
+def test_saved_policy_works_with_load_eval_watch_and_plot(beginner, cli):
     result = llm.dqn(**TINY | {"lr": 0.01, "exp_name": "x"}, model=beginner)
     run, loaded = result.directory, llm.load(result.directory)
     ids = torch.randint(12, (2, 6), generator=torch.Generator().manual_seed(0))
@@ -362,7 +363,7 @@ def test_what_is_saved_is_loaded_evaluated_watched_and_chatted_with(beginner, cl
 
 
 # Catches: a traceback; a folder that is made before the refusal.
-def test_what_needs_one_model_is_refused_in_a_sentence(beginner, cli, tree):
+def test_policy_of_two_models_is_refused_where_one_model_is_needed(beginner, cli, tree):
     run = llm.dqn(**TINY | {"total_steps": 1, "exp_name": "x"}, model=beginner).directory
     before = tree()
     for words, reason in ((["llm", "export", run, "hf"], "this policy consists of two models"),
@@ -394,14 +395,15 @@ def stored(n, seed, T=4, L=3):
 
 
 def facts(batch, i):
-    """The prompt, the tokens, the mask and the reward of a row, without padding."""
+    """The prompt, tokens, mask, end flag and reward of a row, without padding."""
     r = batch.responses
     prompt, n = batch.prompts.ids[r.of[i]][:batch.prompts.lengths[r.of[i]]], int(r.lengths[i])
     return prompt.tolist(), r.ids[i, :n].tolist(), r.mask[i, :n].tolist(), bool(r.finished[i]), float(batch.rewards[i])
 
 
-# Catches: a ring that is one too long; a response with the prompt or the reward of another; a prompt cut off.
-def test_the_buffer_keeps_the_last_responses():
+# Catches: a ring buffer with one slot too many; a response with the prompt or the reward of another response; a prompt
+# that is cut off.
+def test_replay_buffer_keeps_the_last_responses():
     buffer, all_facts = StoredResponses(10, 4, torch.device("cpu")), []
     for i, n in enumerate((4, 4, 3, 6)):
         batch = stored(n, i, L=2 + i)
@@ -419,8 +421,8 @@ def test_the_buffer_keeps_the_last_responses():
         StoredResponses(11, 4, torch.device("cpu")).load_state_dict(buffer.state_dict())
 
 
-# Catches: a response of the policy that learns among the data; one that is sampled after the first update.
-def test_offline_no_response_is_sampled_in_training(beginner, monkeypatch):
+# Catches: a response of the trained policy in the data; a response that is sampled after the first update.
+def test_offline_training_samples_only_before_the_first_update(beginner, monkeypatch):
     asked, sample = [], Run.sample
 
     def spy(run, problems, *args, **settings):
@@ -433,9 +435,9 @@ def test_offline_no_response_is_sampled_in_training(beginner, monkeypatch):
     assert training == [(0, 1024)] and len(asked) > 3                     # before any update; the others are held out
 
 
-# Catches: another seed of the data for one of them; data that depend on the method.
+# Catches: another data seed for one of the methods; data that depend on the method.
 @pytest.mark.long
-def test_two_methods_learn_from_the_same_data(beginner):
+def test_methods_with_the_same_seed_learn_from_the_same_data(beginner):
     runs = [llm.dqn(**TINY, model=beginner), llm.dqn(**TINY | {"lr": 1e-4, "expectile": 0.9}, model=beginner)]
     own = {"data": 64, "samples": 1, "keep": 0.0}
     runs.append(llm.best_of_n(**{k: x for k, x in TINY.items() if k != "batch"} | own, model=beginner))
@@ -449,11 +451,11 @@ def test_two_methods_learn_from_the_same_data(beginner):
     assert not torch.equal(kept["prompts"], first["prompts"])
 
 
-# Catches: a target network, a buffer or a generator that is not in the checkpoint; data that are sampled again.
+# Catches: a target network, a replay buffer or a random number generator that is missing in the checkpoint; data that
+# are sampled again.
 @pytest.mark.long("dqn_online")
 @pytest.mark.parametrize("method", ["dqn", "dqn_online"])
-def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(method, beginner, killed, cli, curve,
-                                                                              tmp_path):
+def test_killed_run_resumes_with_the_same_curve(method, beginner, killed, cli, curve, tmp_path):
     (tmp_path / "score.py").write_text(
         "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
     words = ["llm", method, "--task", TINY["task"], "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
@@ -468,8 +470,8 @@ def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(me
     assert curve(tmp_path / "runs/x/x_s1") == expected
 
 
-# Catches: a mean over the rows of a micro-batch; a diagnostic of the last micro-batch alone.
-def test_micro_batches_make_the_same_step(beginner):
+# Catches: a mean over the rows of a micro-batch; a diagnostic of the last micro-batch only.
+def test_micro_batches_do_not_change_the_update(beginner):
     found = [llm.dqn(**TINY | {"micro_batch": size, "lr": 0.01}, model=beginner) for size in (0, 5)]
     one, other = (torch.cat([p.flatten() for p in run.policy.model.values.parameters()]) for run in found)
     torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-3)
@@ -495,8 +497,8 @@ def test_rejection_sampling_from_fixed_responses_imitates_the_correct_ones(begin
         llm.best_of_n(task, model=beginner, data=50, keep=5.0, quiet=True, tensorboard=False, preset="none")
 
 
-# Catches: a target that is copied at each gradient step, or another beta in the policy that is saved.
-def test_the_target_is_copied_each_n_steps_and_the_policy_keeps_its_beta(beginner, monkeypatch, tmp_path):
+# Catches: a target network that is copied in each gradient step; another beta in the resulting policy.
+def test_target_network_is_copied_every_n_steps_and_beta_is_kept(beginner, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     steps, made, step, polyak = [], [], FlatAdam.step, dqn.polyak
     monkeypatch.setattr(FlatAdam, "step", lambda self, lr=None: steps.append(1) or step(self, lr))

@@ -1,4 +1,4 @@
-"""DRIFT: its weights and masks by hand, its closed form by enumeration, and what a run imitates."""
+"""DRIFT: weights and masks by hand, the closed-form policy by enumeration, and what a run imitates."""
 import math
 from pathlib import Path
 
@@ -32,15 +32,16 @@ def inside(tmp_path, monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def guesser(make_model) -> str:
-    """The folder of a model that has learned to guess numbers of the range, more or less."""
+    """The folder of a model that has roughly learned to guess numbers within the range."""
     return make_model(task=TASK, total_steps=150, width=32, lr=0.01, batch=48)
 
 
 # The functions.
 
-# Catches: a mean over the whole batch; groups of every G-th row; beta as a factor; a sum in place of the mean.
+# Catches: a mean over the whole batch; groups made of every G-th row; a multiplication by beta; a sum in place of the
+# mean.
 @pytest.mark.parametrize("beta", [0.05, 0.5, 3.0])
-def test_weights_are_those_of_the_equation(beta):
+def test_weights_are_exponentials_of_returns_over_their_group_mean(beta):
     returns = np.random.default_rng(0).random((5, 4))
     expected = [[4 * math.exp(r / beta) / sum(math.exp(x / beta) for x in group) for r in group] for group in returns]
     found = weights(torch.tensor(returns).flatten(), 4, beta)
@@ -48,7 +49,7 @@ def test_weights_are_those_of_the_equation(beta):
     torch.testing.assert_close(found.view(5, 4).mean(1), torch.ones(5, dtype=torch.float64))
 
 
-# Catches: exp of a return that is not shifted; a shift by the smallest return or by that of another group.
+# Catches: exp of an unshifted return; a shift by the smallest return, or by the largest return of another group.
 def test_large_returns_do_not_overflow():
     returns = torch.tensor([1e6, 1e6 - 1, -1e6, -1e6 + 0.5, 0.0, 1.0])
     found = weights(returns, 2, 0.5)
@@ -57,8 +58,8 @@ def test_large_returns_do_not_overflow():
     assert torch.isfinite(weights(torch.tensor([3e38, -3e38]), 2, 1e-3)).all()
 
 
-# Catches: beta on the wrong side; the first of several best responses alone.
-def test_limits_are_the_best_of_n_and_plain_imitation():
+# Catches: a multiplication by beta; only the first of several equally good responses.
+def test_small_beta_gives_best_of_n_and_large_beta_plain_imitation():
     returns = torch.tensor([0.3, 0.9, 0.1, 0.9, 5, 4, 3, 2])
     torch.testing.assert_close(weights(returns, 4, 1e-30), torch.tensor([0.0, 2, 0, 2, 4, 0, 0, 0]))
     torch.testing.assert_close(weights(returns, 4, 1e30), torch.ones(8))
@@ -66,7 +67,7 @@ def test_limits_are_the_best_of_n_and_plain_imitation():
     assert float(effective_samples(weights(returns, 4, 1e30), 4)) == pytest.approx(4)
 
 
-# Catches: groups in which all succeed left out; a mean reward in place of the best.
+# Catches: a group that is left out because all its responses succeed; the mean reward in place of the largest.
 def test_groups_without_a_success_are_left_out():
     rewards = torch.tensor([0.0, 0, 0, 1, 1, 1, 0.5, 0.9, -1, -1])
     assert solved_groups(rewards, 2, 1.0).tolist() == [1, 2]
@@ -74,26 +75,27 @@ def test_groups_without_a_success_are_left_out():
     assert solved_groups(rewards, 2, -1).tolist() == [0, 1, 2, 3, 4]
 
 
-# Catches: the turn before the last if text of the environment, or its end token, follows the last one; padding.
-def test_the_mask_of_the_last_turn():
+# Catches: the second to last turn, if text of the environment or its end token follows the last one; padding in the
+# mask.
+def test_last_turn_mask_has_only_the_last_tokens_of_the_policy():
     mask = torch.tensor([[1.0, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 0, 1, 0, 1], [1, 0, 1, 1, 0], [0, 1, 0, 0, 0],
                          [0, 0, 0, 0, 0]])
     last = [[1.0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 1], [0, 0, 1, 1, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]
     assert last_turn(mask).tolist() == last and last_turn(mask).dtype == mask.dtype
 
 
-# Catches: a discount from the first turn on; that of whole responses.
-def test_the_rewards_of_turns_are_discounted():
+# Catches: a discount of the first turn; one discount for the whole response.
+def test_rewards_of_turns_are_discounted():
     found = discounted_turns([[1.0], [0, 1.0], [0.5, 0, 2.0], []], 0.5)
     assert found.tolist() == [1.0, 0.5, 1.0, 0.0] and discounted_turns([[0.0, 1]], 1.0).item() == 1
 
 
 # The closed form.
 
-# Weighted imitation of all responses, each as often as pi_ref writes it. Catches: beta on the wrong side; a loss
-# whose weights are not those of the equation; a policy gradient of the other sign.
+# Weighted imitation of all responses, each with its probability under pi_ref. Catches: a multiplication by beta; a loss
+# whose weights are not those of the equation; a policy gradient with the wrong sign.
 @pytest.mark.parametrize("beta", [0.1, 0.4])
-def test_weighted_imitation_reaches_the_optimal_policy(beta):
+def test_weighted_imitation_converges_to_the_optimal_policy(beta):
     testbed = bed.Testbed()
     log_ref = testbed.log_probs(bed.TabularPolicy(seed=1)).detach()
     policy = bed.TabularPolicy(seed=2)
@@ -112,7 +114,7 @@ def test_weighted_imitation_reaches_the_optimal_policy(beta):
 
 
 class Letters(Task):
-    """Two letters of a, b, c; each of the 9 texts has a reward, and any other text earns nothing."""
+    """Two letters of a, b, c; each of the 9 texts has its own reward, and any other text has reward 0."""
 
     name, alphabet, max_tokens, measure = "pairs", "abc>", 2, "held_out_reward"
 
@@ -139,14 +141,14 @@ def of_texts(model, tokenizer):
     return torch.stack(found).detach()
 
 
-# Catches: weights that are not in the loss, or of other rows; responses of another policy than the initial one;
-# rewards of other responses.
+# Catches: weights that are missing in the loss, or weights of other rows; responses of another policy than the initial
+# one; rewards of other responses.
 @pytest.mark.long
-def test_a_trained_transformer_has_the_closed_form(make_model, two_rows):
+def test_trained_transformer_matches_the_closed_form_policy(make_model, two_rows):
     model = make_model(task=Letters(), total_steps=60, layers=1, width=32, heads=2, batch=64, lr=0.01)
     start, beta = load_model(model), 0.25
     log_ref = of_texts(start.model, start.tokenizer)
-    assert float(log_ref.logsumexp(0)) > math.log(0.9)                    # it hardly writes other texts
+    assert float(log_ref.logsumexp(0)) > math.log(0.9)                    # other texts are rare
     result = llm.drift(Letters(), model=model, beta=beta, keep=0.0, data=8192, samples=256, prompts=2, lr=3e-3,
                        total_steps=150, warmup=5, **{k: x for k, x in TINY.items() if k not in (
                            "task", "data", "samples", "prompts", "total_steps")})
@@ -158,7 +160,7 @@ def test_a_trained_transformer_has_the_closed_form(make_model, two_rows):
 # Turns.
 
 class Count(Episode):
-    """Three turns of one letter each; turn k earns k if it is an a."""
+    """Three turns of one letter each; turn k has reward k if its letter is a."""
 
     def __init__(self):
         self.k = 0
@@ -191,9 +193,9 @@ def batch_of(task, samples=40):
                   max_tokens=6, generator=torch.Generator().manual_seed(0))
 
 
-# Catches: rewards of turns that are summed up so far, or lost in a selection of rows; a reward in place of the
-# environment's that is paid for the first turn.
-def test_a_batch_has_the_rewards_of_turns():
+# Catches: cumulative rewards of turns, or rewards that are lost in a selection of rows; a user's reward on the first
+# turn in place of the last.
+def test_batch_keeps_the_reward_of_each_turn():
     task = make_task(Counting())
     batch = batch_of(task)
     for text, turns in zip(batch.texts, batch.turns, strict=True):
@@ -201,7 +203,7 @@ def test_a_batch_has_the_rewards_of_turns():
         expected = [float((k + 1) * (c == "a")) for k, c in enumerate(own)]
         assert turns in (expected, [*expected, 0.0])                      # an end token is a turn without text
     assert [sum(turns) for turns in batch.turns] == batch.rewards.tolist()
-    assert {len(turns) for turns in batch.turns} == {1, 2, 3}             # some end their response early
+    assert {len(turns) for turns in batch.turns} == {1, 2, 3}             # some responses end early
     rows = torch.tensor([7, 3])
     assert batch.pick(rows).turns == [batch.turns[7], batch.turns[3]]
     assert join([batch, batch]).turns == batch.turns * 2
@@ -209,7 +211,7 @@ def test_a_batch_has_the_rewards_of_turns():
     assert other.turns == [[0.0] * (len(turns) - 1) + [5.0] for turns in batch.turns]
 
 
-# A run: what it imitates, and how much.
+# A run: what it imitates, and with which weights.
 
 @pytest.fixture
 def updates(monkeypatch) -> list:
@@ -224,11 +226,11 @@ def updates(monkeypatch) -> list:
     return seen
 
 
-# Catches: rows of different groups under one mean; rewards that are not discounted; a group without a success; a
-# mask of all turns; a denominator of other tokens.
+# Catches: one mean over rows of different groups; rewards that are not discounted; a group without a success; a mask
+# of all turns; a denominator that counts other tokens.
 @pytest.mark.long("last")
 @pytest.mark.parametrize("turns", ["last", "all"])
-def test_a_run_weighs_the_last_turns_of_whole_groups(turns, guesser, updates):
+def test_run_weights_the_turns_of_whole_groups_by_their_returns(turns, guesser, updates):
     result = llm.drift(**TINY, model=guesser, beta=0.3, gamma=0.8, turns=turns)
     tokenizer, lengths = load_model(guesser).tokenizer, set()
     stored = load_checkpoint(result.directory / "checkpoint.pt")["parts"]["data"]["rewards"].view(-1, 4)
@@ -249,9 +251,9 @@ def test_a_run_weighs_the_last_turns_of_whole_groups(turns, guesser, updates):
     assert lengths == {1, 2, 3}
 
 
-# Catches: data that are not in the checkpoint, or sampled again; a generator that is not restored.
+# Catches: data that are missing in the checkpoint or sampled again; a random number generator that is not restored.
 @pytest.mark.long
-def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(guesser, killed, cli, curve, tmp_path):
+def test_killed_run_resumes_with_the_same_curve(guesser, killed, cli, curve, tmp_path):
     words = ["llm", "drift", "--task", TASK, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset", "none",
              "--exp-name", "x", "--lr", 0.01, "--prompts", 4, "--samples", 4, "--data", 64, "--total-steps", 30,
              "--checkpoint-steps", 7, "--model", guesser]
@@ -264,21 +266,21 @@ def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(gu
 
 
 # Catches: a mean over the rows of a micro-batch.
-def test_micro_batches_make_the_same_step(guesser):
+def test_micro_batches_do_not_change_the_update(guesser):
     found = [llm.drift(**TINY | {"micro_batch": size, "lr": 0.01}, model=guesser) for size in (0, 5)]
     one, other = (torch.cat([p.flatten() for p in run.policy.model.parameters()]) for run in found)
     torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-3)
 
 
-# The same responses as those of the methods beside it. Catches: data that depend on the method.
-def test_it_learns_from_the_same_data_as_rejection_sampling(guesser):
+# Catches: data that depend on the method.
+def test_drift_learns_from_the_same_data_as_rejection_sampling(guesser):
     runs = [llm.drift(**TINY, model=guesser), llm.best_of_n(**TINY, model=guesser)]
     one, other = (load_checkpoint(run.directory / "checkpoint.pt")["parts"]["data"] for run in runs)
     assert all(torch.equal(torch.as_tensor(x), torch.as_tensor(one[name])) for name, x in other.items())
     assert {*one} - {*other} == {"returns"}
 
 
-def test_mistakes_are_answered_in_one_sentence(cli, guesser, tree):
+def test_invalid_settings_give_an_error_of_one_line(cli, guesser, tree):
     before = tree()
     for words, said in ((["--samples", 1], "the weight of a response depends on the other responses to its prompt, "
                                            "and --samples 1 gives none; choose 2 or more"),

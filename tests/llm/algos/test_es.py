@@ -1,4 +1,4 @@
-"""Evolution strategies on tokens: against sums by hand, against an environment of tokens, and in several processes."""
+"""Evolution strategies on tokens: compared with manual sums and a token environment, and with several processes."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,8 +32,8 @@ def weights(model) -> torch.Tensor:
     return parameters_to_vector(model.parameters()).detach()
 
 
-# Catches: the deviation with n - 1; rounding in place of 0 where all are equal.
-def test_z_scores():
+# Catches: the standard deviation with n - 1; rounding errors in place of 0 where all rewards are equal.
+def test_z_scores_use_the_population_standard_deviation():
     found = es.z_scores(np.array([[1.0, 3.0], [3.0, 5.0]]))
     np.testing.assert_allclose(found, np.array([[-1, 0], [0, 1]]) * 2**0.5)
     assert not es.z_scores(np.full((7, 2), 0.1)).any()
@@ -41,7 +41,7 @@ def test_z_scores():
 
 @torch.no_grad()
 def step_by_step(env: bed.TokenEnv, model: Transformer) -> float:
-    """The return of the greedy policy in the environment of tokens; everything is read again at each step."""
+    """The return of the greedy policy in the token environment. Each step reads the whole sequence again."""
     env.reset()
     written, total, over = [0], 0.0, False
     while not over:
@@ -51,9 +51,9 @@ def step_by_step(env: bed.TokenEnv, model: Transformer) -> float:
     return total
 
 
-# Catches: the signs of a pair exchanged; a policy that is scored with the weights of another; weights that stay
-# perturbed; another order of the weights than the optimiser's; no 2, n or sigma below the line.
-def test_the_estimate_is_that_of_the_classic_file_on_an_environment_of_tokens():
+# Catches: exchanged signs of a pair; a policy that is scored with the weights of another policy; weights that stay
+# perturbed; another order of the weights than the optimiser's; a missing 2, n or sigma in the denominator.
+def test_gradient_estimate_equals_manual_sums_in_a_token_environment():
     torch.manual_seed(0)
     testbed, sigma = bed.Testbed(), 0.3
     model = Transformer(Shape(4, context=8, layers=2, width=16, heads=2, kv_heads=2, head_size=8, hidden=32))
@@ -78,10 +78,10 @@ def test_the_estimate_is_that_of_the_classic_file_on_an_environment_of_tokens():
     torch.testing.assert_close(gradient(theta, SEEDS, found[..., 0].numpy(), sigma), by_hand)
 
 
-# Where the reward is a smooth function of the weights, perturbing them estimates what backpropagation computes.
-# Catches: an estimate that is too large by 2, or by 1 / sigma.
+# The reward is a smooth function of the weights here, so the perturbations estimate the gradient of backpropagation.
+# Catches: an estimate that is too large by the factor 2 or 1 / sigma.
 @pytest.mark.long
-def test_the_estimate_is_the_policy_gradient_of_an_enumerable_policy():
+def test_gradient_estimate_approximates_the_exact_policy_gradient():
     testbed, policy = bed.Testbed(2, 2), bed.TabularPolicy(2, 2)
     exact = torch.autograd.grad(testbed.expected_reward(testbed.log_probs(policy)), policy.logits)[0].flatten()
     theta, flat, seeds = weights(policy), policy.logits.data.view(-1), np.arange(4000)
@@ -111,9 +111,9 @@ def played(monkeypatch) -> list:
     return seen
 
 
-# Algorithm 2 of Qiu et al., with the 2n perturbations of both signs as its population.
+# Algorithm 2 of Qiu et al. Its population is the 2n perturbations of both signs.
 # Catches: a step divided by sigma, or by n in place of 2n; ranks; Adam; another learning rate.
-def test_the_plain_step_of_z_scores_is_that_of_the_paper(beginner, played, tmp_path):
+def test_plain_step_with_z_scores_follows_qiu_et_al(beginner, played, tmp_path):
     result = run(tmp_path, beginner, scores="zscore", optimizer="plain", lr=0.3, total_steps=1)
     (theta, sigma, seeds, rewards), = played
     assert torch.equal(theta, weights(load_model(beginner).model)) and sigma == 0.2 and rewards.std() > 0
@@ -124,9 +124,9 @@ def test_the_plain_step_of_z_scores_is_that_of_the_paper(beginner, played, tmp_p
     torch.testing.assert_close(weights(result.policy.model), theta + 0.3 / 10 * moved)
 
 
-# Catches: prompts that differ within a pair; random numbers that differ; ranks that tell equal rewards apart.
+# Catches: different prompts or random numbers within a pair; different ranks of equal rewards.
 @pytest.mark.parametrize("decoding", ["greedy", "sampled"])
-def test_policies_that_do_not_differ_make_no_step(decoding, beginner, played, tmp_path):
+def test_equal_perturbed_policies_leave_the_weights_unchanged(decoding, beginner, played, tmp_path):
     result = run(tmp_path, beginner, sigma=1e-30, decoding=decoding,
                  reward=lambda prompt, response: sum(map(ord, prompt + response)) / 1000)
     assert all((rewards[:, 0] == rewards[:, 1]).all() for *_, rewards in played)
@@ -136,15 +136,15 @@ def test_policies_that_do_not_differ_make_no_step(decoding, beginner, played, tm
 
 
 # Catches: the same prompts in every update; a step against the gradient.
-def test_it_learns(beginner, played, tmp_path):
+def test_training_increases_the_reward(beginner, played, tmp_path):
     result = run(tmp_path, beginner, total_steps=30, pairs=8, sigma=0.1, lr=0.03, prompts=8)
     reward = result.progress["reward"]
     assert np.mean(reward[-3:]) > 2 * np.mean(reward[:3]) and len({tuple(r.ravel()) for *_, r in played}) == 30
 
 
-# Catches: prompts, ranks or tokens of this process's share only; a follower that begins with other weights.
+# Catches: prompts, ranks or token counts of only one process's share; a worker process with other initial weights.
 @pytest.mark.long
-def test_the_number_of_processes_changes_no_digit(beginner, fork_workers, curve, tmp_path, monkeypatch):
+def test_number_of_processes_does_not_change_the_result(beginner, fork_workers, curve, tmp_path, monkeypatch):
     (tmp_path / "score.py").write_text("def early(prompt, response):\n"
                                        "    return sum(letter in 'abcde' for letter in response) / 3\n")
     met, together = [], Workers.together
@@ -156,11 +156,12 @@ def test_the_number_of_processes_changes_no_digit(beginner, fork_workers, curve,
     assert torch.equal(*(weights(result.policy.model) for result in runs))
     assert curve(runs[0].directory) == curve(runs[1].directory)
     assert not torch.equal(weights(runs[0].policy.model), weights(load_model(beginner).model))
-    # Of 5 pairs, 3 for a process, 4 numbers for a policy: messages do not grow with the network.
+    # 4 updates, up to 3 of the 5 pairs in a process, 2 policies per pair, 4 numbers of 8 bytes per policy: the size
+    # of a message does not depend on the size of the network.
     assert met[0].sent == 0 and met[1].sent == 4 * 3 * 2 * 4 * 8
 
 
-# Catches: a follower that refuses the folder of the first process, or trains an initial policy of its own.
+# Catches: a worker process that refuses the folder of the first process or trains another initial policy.
 @pytest.mark.long
 def test_processes_share_one_initial_policy(fork_workers, monkeypatch, tmp_path):
     monkeypatch.setattr(sft, "solved", lambda rewards: 1.0)
@@ -170,10 +171,10 @@ def test_processes_share_one_initial_policy(fork_workers, monkeypatch, tmp_path)
     assert sorted(p.name.partition("_")[0] for p in tmp_path.iterdir() if p.is_dir()) == ["start", "x"]
 
 
-# Catches: Adam left out of `keep`; prompts from a generator that is not in the checkpoint; a follower that begins
-# at update 0.
+# Catches: Adam left out of `keep`; prompts from a random number generator that is missing in the checkpoint; a worker
+# process that starts at update 0.
 @pytest.mark.long
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, forking, cli, curve, tmp_path):
+def test_killed_run_resumes_with_the_same_curve(beginner, killed, forking, cli, curve, tmp_path):
     (tmp_path / "score.py").write_text("def early(prompt, response):\n"
                                        "    return sum(letter in 'abcde' for letter in response) / 3\n")
     words = ["llm", "es", "--task", TINY["task"], "--reward", "score.py:early", "--model", beginner, "--preset", "none",
@@ -186,7 +187,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, forki
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 
-def test_what_does_not_fit_is_refused(beginner, tmp_path):
+def test_invalid_settings_are_refused(beginner, tmp_path):
     for settings, words in (({"workers": 6}, "--workers 6 is more than --pairs 5; choose at most 5"),
                             ({"gradient_checkpointing": True}, "es has no backward pass.* leave out --gradient-check"),
                             ({"shard": True, "workers": 2}, "updates all weights; leave out --shard"),
@@ -197,8 +198,8 @@ def test_what_does_not_fit_is_refused(beginner, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Catches: estimates of memory for the responses of all policies at once.
-def test_one_policy_at_a_time_is_in_memory():
+# Catches: a memory estimate for the responses of all policies at once.
+def test_memory_estimate_counts_the_responses_of_one_policy():
     cfg = es.Config(pairs=100, prompts=16)
     assert cfg.sampled == 16 and cfg.responses == 3200
     assert perturb(torch.zeros(3), 1, 0.5).shape == (3,) and replace(cfg, prompts=8).sampled == 8

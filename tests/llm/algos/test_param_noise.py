@@ -1,4 +1,4 @@
-"""Parameter noise in tokens: whose weights sample, whose probability is in the ratio, and what sigma follows."""
+"""Parameter noise on tokens: the weights that sample, the policies in the ratio, and the adaptation of sigma."""
 from types import SimpleNamespace
 
 import pytest
@@ -64,8 +64,8 @@ def model_with(run, flat):
 
 
 def steps_of(model, batch, b):
-    """(t, log-probabilities of the next token) for each own token of response b, one state at a time, as an environment
-    gives them."""
+    """Yield t and the log-probabilities of the next token, for each token of the policy in response b. The model reads
+    one state at a time, as in an environment."""
     r, written = batch.responses, []
     prompt = batch.prompts.ids[r.of[b], :batch.prompts.lengths[r.of[b]]].tolist()
     for t in range(int(r.lengths[b])):
@@ -76,14 +76,15 @@ def steps_of(model, batch, b):
 
 
 def perturbed_of(seen, update, b):
-    """The weights that sampled row b of an update, by the order in which they were made."""
+    """The perturbed weights that sampled row b of an update. `seen.weights` has the order in which they were made."""
     K, G = 3, 6
     return seen.weights[update * K + b % G // (G // K)][1]
 
 
-# The update against the classic loss, fed step by step. Catches: the ratio to the learner in place of the
-# sampler, or to another perturbation; groups that are not mixed; a mean over tokens; a denominator of the used rows.
-def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
+# The reference is the classic loss, computed token by token. Catches: the ratio to the learner in place of the sampler,
+# or to another perturbed policy; groups that are not mixed; a mean over tokens; a denominator that counts only the rows
+# with an advantage.
+def test_gradient_equals_the_classic_loss_computed_token_by_token(train):
     seen = train(advantage="group", average="sequence")
     step = seen.updates[1]
     run, batch, r = step.run, step.batch, step.batch.responses
@@ -102,12 +103,12 @@ def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
         losses.append(torch.stack(each).mean())
     expected = torch.autograd.grad(torch.stack(losses).sum() / 12, list(learner.parameters()))
     expected = torch.cat([g.flatten() for g in expected])
-    assert expected.norm() > 1e-3 and old > 0.1                           # the samplers are not the learner
+    assert expected.norm() > 1e-3 and old > 0.1                           # the samplers differ from the learner
     torch.testing.assert_close(step.grad, expected, atol=1e-6, rtol=1e-3)
 
 
-# Catches: `--old` that is not used; log-probabilities of the learner before its last step.
-def test_the_learner_may_be_the_old_policy(train):
+# Catches: an `--old` that has no effect; log-probabilities of the learner before its last step.
+def test_setting_old_learner_puts_the_learner_into_the_ratio(train):
     seen = train(old="learner")
     step = seen.updates[1]
     learner = model_with(step.run, step.before)
@@ -119,8 +120,9 @@ def test_the_learner_may_be_the_old_policy(train):
     assert train(old="sampler").result.progress["ratio_max"][-1] > 1.05
 
 
-# Catches: weights that are restored by subtraction, which rounds; one perturbation for all; noise that adds up.
-def test_the_learner_gets_its_weights_back_exactly(train):
+# Catches: weights that are restored by subtraction, which rounds; one perturbation for all policies; noise that
+# accumulates.
+def test_weights_are_restored_exactly_after_a_perturbation(train):
     seen = train()
     assert len(seen.weights) == 6
     for update, step in enumerate(seen.updates):
@@ -131,9 +133,9 @@ def test_the_learner_gets_its_weights_back_exactly(train):
         assert float(torch.corrcoef(noise).triu(1).abs().max()) < 0.1
 
 
-# Catches: the KL divergence inverted; states of another perturbation; tokens of the episode; a factor inverted;
-# the policies at another temperature than that of their samples.
-def test_sigma_follows_the_divergence_at_the_sampled_states(train):
+# Catches: the reverse KL divergence; states of another perturbed policy; tokens of the episode; an inverted factor;
+# policies at another temperature than that of sampling.
+def test_sigma_adapts_to_the_kl_divergence_at_sampled_states(train):
     seen = train(samples=3, prompts=2, total_steps=2, divergence=0.05, adapt=1.5, temperature=0.8)
     step, found = seen.updates[0], []
     learner = model_with(step.run, step.before)
@@ -149,8 +151,9 @@ def test_sigma_follows_the_divergence_at_the_sampled_states(train):
     assert distance > 0.05 and seen.weights[3][2] == adapted(0.4, distance, 0.05, 1.5) == pytest.approx(0.4 / 1.5)
 
 
-# Catches: rows of a perturbation kept together, so that a group has one policy; `of` of the joined batch.
-def test_a_group_has_responses_of_every_perturbed_policy(train, beginner):
+# Catches: rows that are sorted by perturbed policy, so that a group has only one policy; prompt indices `of` of the
+# joined batch that are not merged.
+def test_each_group_has_responses_of_every_perturbed_policy(train, beginner):
     seen = train(task="reverse:length=2,symbols=10", model=beginner)
     batch = seen.updates[0].batch
     assert batch.responses.of.tolist() == [0] * 6 + [1] * 6 and len(batch.problems) == len(batch.prompts.ids) == 2
@@ -159,8 +162,8 @@ def test_a_group_has_responses_of_every_perturbed_policy(train, beginner):
     assert batch.rewards.tolist() == pytest.approx([len(x) + 0.5 * x.count("a") for x in batch.texts])
 
 
-# Catches: sigma, or the generator of the perturbations, left out of the checkpoint.
-def test_a_resumed_run_is_the_uninterrupted_one(train):
+# Catches: sigma, or the random number generator of the perturbations, left out of the checkpoint.
+def test_resumed_run_equals_the_uninterrupted_run(train):
     whole = train(total_steps=4)
     first = train(total_steps=4, interrupt=2)
     assert first.result.status == "interrupted"
@@ -171,21 +174,22 @@ def test_a_resumed_run_is_the_uninterrupted_one(train):
         assert torch.equal(found, expected)
 
 
-# Catches: a check that is missing, or that comes after the folder.
+# Catches: a missing check; a check after the folder has been made.
 @pytest.mark.parametrize(("given", "words"), [
     ({"samples": 8, "perturbations": 3}, "--perturbations 3 must divide --samples 8"),
     ({"samples": 1, "perturbations": 1}, "a group needs at least two responses"),
     ({"minibatches": 13}, "--minibatches 13 is more than the responses per update"),
     ({"adapt": 0.5}, "adapt"), ({"sigma": 0.0}, "sigma")])
-def test_settings_that_do_not_fit_are_refused(given, words, train, tmp_path):
+def test_invalid_settings_are_refused_before_a_folder_is_made(given, words, train, tmp_path):
     with pytest.raises(UserError, match=words):
         train(**given)
     assert not any(tmp_path.iterdir())
 
 
-# Catches: a denominator of the whole batch for each minibatch; the tokens where the setting says responses.
+# Catches: the denominator of the whole batch in each minibatch; a count of tokens where the setting averages over
+# responses.
 @pytest.mark.parametrize("average", ["sequence", "token", "constant"])
-def test_minibatches_share_the_denominator(average, train):
+def test_denominator_is_split_evenly_between_minibatches(average, train):
     seen = train(average=average, minibatches=2, total_steps=1)
     whole = float(seen.updates[0].batch.responses.mask.sum()) if average == "token" else 12
     assert [float(u.whole["denominator"]) for u in seen.updates] == [whole / 2] * 2

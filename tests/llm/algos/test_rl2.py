@@ -1,4 +1,4 @@
-"""RL² on tokens: trials against the classic worlds, advantages against sums by hand, and a context that is cut."""
+"""RL² on tokens: trials compared with the worlds, advantages with manual sums, and play with a cut context."""
 from pathlib import Path
 
 import pytest
@@ -33,10 +33,10 @@ def played(task, worlds=5, samples=3, seed=4):
     return model, prompt, *found
 
 
-# Catches: replies for another row; a reward on the token before or after; a mask with the world's tokens; the
-# trials of a group in different worlds.
+# Catches: replies in the wrong row; a reward on the token before or after; the world's tokens in the mask; trials of a
+# group in different worlds.
 @pytest.mark.parametrize("task", TASKS, ids=["bandits", "mdps"])
-def test_trials_at_once_are_those_of_the_worlds_one_by_one(task):
+def test_batch_of_trials_equals_the_worlds_played_step_by_step(task):
     _, _, r, rewards = played(task)
     every = 1 + task.reply_tokens
     assert r.ids.shape == rewards.shape == (15, task.max_tokens) and (r.lengths == task.max_tokens).all()
@@ -51,18 +51,18 @@ def test_trials_at_once_are_those_of_the_worlds_one_by_one(task):
     assert len({tuple(row) for row in r.ids[:3].tolist()}) == 3           # same world, other actions
 
 
-# Catches: actions that are chosen without the last reply; log-probabilities at another token.
+# Catches: actions that are sampled without the last reply; log-probabilities of another token.
 @pytest.mark.parametrize("task", TASKS, ids=["bandits", "mdps"])
-def test_the_policy_reads_the_replies(task):
+def test_log_probabilities_depend_on_the_replies_of_the_world(task):
     model, prompt, r, _ = played(task)
     logp = score(model, Prompts.of([prompt]), r.of, r.ids)[0].detach()
     torch.testing.assert_close(torch.where(r.mask > 0, logp, 0.0), r.logp)
 
 
-# Catches: a return that ends with an episode within the trial, or with the reward of one token; a discount for
-# the world's tokens; the mean of another group; an advantage for the world's tokens.
+# Catches: a return that stops at an episode end within the trial, or after the reward of one token; a discount for the
+# world's tokens; the mean of another group; an advantage for the world's tokens.
 @pytest.mark.parametrize("gamma", [1.0, 0.8])
-def test_advantages_are_returns_of_the_trial_minus_those_of_the_group(gamma):
+def test_advantages_are_trial_returns_minus_the_group_mean(gamma):
     mask = torch.tensor([1.0, 0, 1, 0, 0, 1]).expand(4, -1)
     rewards = torch.where(mask > 0, torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), 0.0)
     adv, returns = rl2.advantages(rewards, mask, 2, gamma)
@@ -76,13 +76,13 @@ def test_advantages_are_returns_of_the_trial_minus_those_of_the_group(gamma):
     assert not adv[mask == 0].any()
 
 
-# An action's mean advantage, over all trials of an enumerable policy, has the exact gradient of the expected return,
-# shortened by (G - 1) / G. Catches: rewards before an action that count; a baseline of other steps.
-def test_the_expected_gradient_is_that_of_the_return_of_the_trial():
+# Averaged over all trials of an enumerable policy, the policy gradient with these advantages is the exact gradient of
+# the expected return times (G - 1) / G. Catches: rewards before an action in its advantage; a baseline of other steps.
+def test_expected_policy_gradient_is_that_of_the_trial_return():
     task, g = Bandits(arms=2, pulls=2), torch.Generator().manual_seed(0)
     # Row 0: before the first pull; the others: after each pair of arm and reward.
     logits = torch.randn(1 + 4, 2, generator=g, dtype=torch.float64, requires_grad=True)
-    pays = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)                      # luck: [pull, arm]
+    pays = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)                      # rewards, [pull, arm]
     first, second = torch.cartesian_prod(torch.arange(2), torch.arange(2)).T                # all four trials
     r0, r1 = pays[0, first], pays[1, second]
     log_pi = logits.log_softmax(1)
@@ -98,8 +98,8 @@ def test_the_expected_gradient_is_that_of_the_return_of_the_trial():
     assert exact.norm() > 0.1 and task.max_tokens == 4
 
 
-# Catches: a context that is not cut; a cut policy that plays other worlds.
-def test_a_cut_context_leaves_the_first_choice_for_ever():
+# Catches: a context that is not cut; a policy with a cut context that plays other worlds.
+def test_cut_context_gives_the_first_action_distribution_in_every_step():
     task = Bandits(arms=3, pulls=4)
     model, prompt = model_of(task), [len(task.alphabet)]
     found = rl2.cut_off(Sampler(model, -1), task, prompt, 4000, 4, torch.Generator().manual_seed(1))
@@ -115,14 +115,14 @@ def run(folder: Path, **settings):
     return llm.rl2(given.pop("task"), log_dir=folder.as_posix(), **given)
 
 
-# Catches: trials that are sampled at another temperature than the one they are scored at.
+# Catches: trials that are sampled at one temperature and scored at another.
 def test_trials_are_sampled_at_the_temperature_of_the_loss(tmp_path):
     progress = run(tmp_path, temperature=0.6, epochs=1, minibatches=1, total_steps=1).progress
     assert progress["ratio_min"][0] == pytest.approx(1, abs=1e-4) == progress["ratio_max"][0]
 
 
-# Catches: advantages of pieces whitened each by itself; a denominator with the world's tokens; fewer passes.
-def test_every_action_is_learned_from(tmp_path, monkeypatch):
+# Catches: advantage normalisation within each minibatch; a denominator that counts the world's tokens; fewer epochs.
+def test_each_epoch_uses_every_trial_with_normalised_advantages(tmp_path, monkeypatch):
     seen, backward = [], Run.backward
 
     def spy(run, batch, rows, loss, adv, denominator):
@@ -141,9 +141,9 @@ def test_every_action_is_learned_from(tmp_path, monkeypatch):
     assert {"trial_return", "cut_return"} <= result.progress.keys()
 
 
-# Arms that always or never pay differ enough to be learned in seconds. Catches: a loss of the other sign; a
-# policy that does not read the replies.
-def test_it_learns_to_learn(tmp_path, monkeypatch, two_rows):
+# Each arm pays always or never, so that the policy learns in seconds. Catches: a loss with the wrong sign; a policy
+# that does not read the replies.
+def test_trained_policy_learns_within_a_trial(tmp_path, monkeypatch, two_rows):
     def sure(world):
         world.probs = torch.rand(world.batch, 2, generator=world.generator)
         world.probs = (world.probs == world.probs.amax(1, keepdim=True)).float()
@@ -154,9 +154,9 @@ def test_it_learns_to_learn(tmp_path, monkeypatch, two_rows):
     assert result.progress["trial_return"][-1] > 3 > 2.4 > result.progress["cut_return"][-1]
 
 
-# Catches: Adam left out of `keep`; worlds from a generator that is not in the checkpoint.
+# Catches: Adam left out of `keep`; worlds from a random number generator that is missing in the checkpoint.
 @pytest.mark.long
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
+def test_killed_run_resumes_with_the_same_curve(killed, cli, curve, tmp_path):
     words = ["llm", "rl2", "--task", TINY["task"], "--preset", "none", "--exp-name", "x", "--held-out", 8, "--threads",
              1, "--no-tensorboard", "--prompts", 4, "--samples", 3, "--layers", 1, "--width", 16, "--heads", 2,
              "--trials", 16, "--total-steps", 16, "--checkpoint-steps", 7]
@@ -167,13 +167,13 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp
     assert read_json(tmp_path / "runs/x/x_s1/trials.json") == read_json(tmp_path / "whole/x/x_s1/trials.json")
 
 
-def test_its_run_is_evaluated_and_watched(cli, tmp_path):
+def test_eval_and_watch_accept_a_run_of_rl2(cli, tmp_path):
     folder = run(tmp_path / "runs").directory
     assert cli("eval", folder, "--episodes", 20).code == 0
     assert cli("watch", folder).code == 0
 
 
-def test_what_does_not_fit_is_refused(beginner, tmp_path):
+def test_invalid_settings_are_refused(beginner, tmp_path):
     for settings, words in (({"samples": 1}, "--samples 1 gives only one; choose 2 or more"),
                             ({"minibatches": 13}, "--minibatches 13 is more than the trials per update, .* at most 12"),
                             ({"max_tokens": 3}, "leave out --max-tokens"),
@@ -185,8 +185,8 @@ def test_what_does_not_fit_is_refused(beginner, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Catches: returns of another discount than the one set.
-def test_the_discount_is_the_one_asked_for(tmp_path, monkeypatch):
+# Catches: returns with another discount than the given one.
+def test_run_uses_the_given_discount(tmp_path, monkeypatch):
     asked, advantages = [], rl2.advantages
     monkeypatch.setattr(rl2, "advantages", lambda *args: asked.append(args[2:]) or advantages(*args))
     llm.rl2("bandits:arms=3,pulls=4", layers=1, width=16, heads=2, held_out=8, quiet=True, tensorboard=False, threads=1,

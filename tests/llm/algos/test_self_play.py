@@ -1,4 +1,4 @@
-"""Self-play in text: who wrote each token, whom the learner meets, and a gradient that is that of the classic file."""
+"""Self-play in text: the player that chose each token, the opponents, and the gradient of the classic functions."""
 import copy
 import importlib
 import json
@@ -44,7 +44,7 @@ def transformer(seed, width=16):
 
 
 def judged(text):
-    """Moves of a text up to the end of its game, and the result for the first player: by the plainest way."""
+    """Number of moves until the game of a text ends, its result for the first player, and who made an illegal move."""
     stones = {}
     for ply, letter in enumerate(text):
         square = ("ABCDEFGHI", "abcdefghi")[ply % 2].find(letter)
@@ -57,9 +57,9 @@ def judged(text):
     return 9, 0, None
 
 
-# Catches: logits of another player or of one token earlier; a mask on the opening, on the opponent's moves, or
-# after the end; a result of the wrong seat; an illegal move that is played on.
-def test_games_follow_the_rules_and_each_player_writes_its_own_moves():
+# Catches: logits of another player or of the previous token; a mask that includes the opening, the opponent's moves or
+# tokens after the end; a result for the wrong player; a game that continues after an illegal move.
+def test_games_follow_the_rules_and_each_player_chooses_its_own_moves():
     models = [transformer(seed) for seed in range(3)]
     N, rng = 96, np.random.default_rng(0)
     opponent, seat = np.arange(N) // 2 % 2 + 1, np.arange(N) % 2
@@ -88,8 +88,9 @@ def test_games_follow_the_rules_and_each_player_writes_its_own_moves():
     torch.testing.assert_close(logp.detach()[own], games.logp[own], atol=1e-5, rtol=1e-4)
 
 
-# Catches: the opponent's move as the next state; the result on each move; a mask that the recursion stops at.
-def test_advantages_are_those_of_a_game_of_own_moves_only():
+# Catches: the opponent's move as the next state; the result on each move; a recursion that stops at the opponent's
+# moves.
+def test_advantages_treat_only_own_moves_as_steps():
     generator = torch.Generator().manual_seed(0)
     mask = torch.tensor([[1.0, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0]])
     values, result = torch.randn(mask.shape, generator=generator), torch.tensor([1.0, -1, 1, -1])
@@ -109,7 +110,7 @@ def test_advantages_are_those_of_a_game_of_own_moves_only():
 
 @dataclass
 class Seen:
-    """Record of a training: games, models of the players, gradients and weights before each optimiser step."""
+    """Record of a training run: games, models of the players, gradients and weights before each optimiser step."""
 
     result: object = None
     games: list = field(default_factory=list)
@@ -149,13 +150,14 @@ def watch(tmp_path, monkeypatch):
     return watch
 
 
-# One own move at a time, as an environment gives them, against rectangles of whole games. Catches: a gradient of
-# the opponent's moves; an advantage of another move; a sum in place of the mean over own moves; no entropy bonus.
-def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
+# The reference reads one own move at a time, as in an environment; training reads a padded batch of whole games.
+# Catches: a gradient of the opponent's moves; the advantage of another move; a sum in place of the mean over own moves;
+# a missing entropy bonus.
+def test_gradient_equals_the_classic_functions_applied_move_by_move(watch):
     cfg = {"epochs": 1, "minibatches": 1, "entropy_coef": 0.3, "value_coef": 0.4, "lam": 0.9, "lr": 0.02,
            "total_steps": 4, "games": 24, "illegal_penalty": 0.7}
     seen = watch(**cfg)
-    for update in (0, 3):                                     # at first all values are 0
+    for update in (0, 3):                                     # in update 0 all values are 0
         games, begin = seen.games[update], TOKENIZER.encode(">")[0]
         model, head = Transformer(seen.result.policy.model.shape), torch.nn.Linear(16, 1)
         parameters = [*model.parameters(), *head.parameters()]
@@ -189,8 +191,8 @@ def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
         torch.testing.assert_close(seen.gradients[update], expected, atol=2e-5, rtol=1e-3)
 
 
-# Catches: an opponent that learns too; the newest version in place of the sampled one; seats of one kind.
-def test_the_opponents_are_the_sampled_versions(watch, monkeypatch):
+# Catches: an opponent that learns too; the newest version in place of the sampled one; only one seat for the learner.
+def test_opponents_are_the_sampled_versions(watch, monkeypatch):
     drawn, opponents = [], self_play.opponents
 
     def spy(*args):
@@ -218,8 +220,8 @@ def test_the_opponents_are_the_sampled_versions(watch, monkeypatch):
     assert seen.result.progress["rating"][-1] == pytest.approx(own)
 
 
-# Catches: a pool that grows with a run that is extended.
-def test_a_pool_is_bounded():
+# Catches: a pool that grows without limit when a run is extended.
+def test_pool_keeps_a_limited_number_of_versions():
     pool = self_play.Pool(transformer(0), 3)
     for step in range(5):
         pool.add(step)
@@ -228,7 +230,7 @@ def test_a_pool_is_bounded():
 
 # Catches: a pool, its ratings or the value function left out of the checkpoint; opponents that are not loaded.
 @pytest.mark.long
-def test_a_run_that_was_interrupted_is_the_same(watch):
+def test_interrupted_run_resumes_with_the_same_result(watch):
     settings = {"total_steps": 6, "versions": 3, "delta": 0.0, "lr": 0.01}
     whole, again = watch(**settings), watch(**settings, log_dir="again")
     first = watch(**settings, interrupt=3, log_dir="other")
@@ -247,17 +249,17 @@ def test_a_run_that_was_interrupted_is_the_same(watch):
         assert whole.result.progress[name] == second.result.progress[name]
 
 
-# Catches: pieces whose mean is of the piece, not of the minibatch.
-def test_micro_batches_add_up(watch):
+# Catches: a mean over the micro-batch in place of the minibatch.
+def test_micro_batches_do_not_change_the_gradient(watch):
     whole, pieces = watch(total_steps=2, lr=0.01), watch(total_steps=2, lr=0.01, micro_batch=3, log_dir="other")
     torch.testing.assert_close(pieces.gradients[-1], whole.gradients[-1], atol=2e-6, rtol=1e-3)
     assert pieces.result.progress["loss"][-1] == pytest.approx(whole.result.progress["loss"][-1], abs=1e-5)
 
 
-# Catches: a copy of any of these in llm/algos/self_play.py; one that is not called.
+# Catches: a copy of one of these functions in llm/algos/self_play.py; a function that is not called.
 @pytest.mark.parametrize("function", ["spinup.algos.ppo.clipped_surrogate", "spinup.algos.self_play.opponents",
                                       "spinup.algos.self_play.rated", "spinup.algos.self_play.additions"])
-def test_the_equations_are_the_classic_ones(function, tmp_path, monkeypatch):
+def test_training_calls_the_functions_of_the_classic_algorithm(function, tmp_path, monkeypatch):
     class Broken(Exception):
         pass
 
@@ -282,20 +284,20 @@ def test_the_equations_are_the_classic_ones(function, tmp_path, monkeypatch):
     ({"minibatches": 17}, "--minibatches 17 is more than --games 16; choose at most 16"),
     ({"max_tokens": 4}, "a game of tictactoe has up to 10 tokens; leave out --max-tokens 4"),
     ({"task": "tictactoe:opening=9"}, "in the task tictactoe, opening must be from 1 to 8, not 9")])
-def test_what_does_not_fit_is_refused_in_a_sentence(settings, words, tmp_path):
+def test_invalid_settings_are_refused_before_a_folder_is_made(settings, words, tmp_path):
     with pytest.raises(UserError, match=words):
         llm.self_play(**TINY | settings, log_dir=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_model_must_know_the_characters_of_the_game(beginner, tmp_path):
+def test_model_without_the_characters_of_the_game_is_refused(beginner, tmp_path):
     with pytest.raises(UserError, match="'B' is not in the alphabet 'abcdefghij>'"):
         llm.self_play(**TINY, model=beginner, log_dir=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
 
-# Catches: a column without numbers, or of another method.
-def test_the_columns_of_a_run(watch):
+# Catches: a column without numbers; a column of another method.
+def test_columns_of_a_run_equal_the_numbers_of_its_games(watch):
     seen = watch(total_steps=2)
     progress = seen.result.progress
     for name in ("rating", "versions", "illegal_moves", "value_loss", "explained_variance", "entropy", "kl", "reward",
@@ -308,15 +310,15 @@ def test_the_columns_of_a_run(watch):
     assert progress["ratio_min"][0] <= 1 <= progress["ratio_max"][0]
 
 
-# Catches: a value function of another type than the policy; a pool that is rounded.
-def test_it_trains_in_bf16(watch):
+# Catches: a value function with another dtype than the policy; rounded weights in the pool.
+def test_training_works_in_bfloat16(watch):
     seen = watch(total_steps=2, dtype="bfloat16", lr=0.01)
     assert {p.dtype for p in seen.result.policy.model.parameters()} == {torch.bfloat16}
     assert np.isfinite(seen.result.progress["loss"]).all() and seen.gradients[-1].norm() > 0
 
 
-# Catches: a command that does not know a game in text, or shows no board.
-def test_watch_eval_and_arena_take_such_a_run(watch, cli, tmp_path):
+# Catches: a command that does not support a game in text, or shows no board.
+def test_watch_eval_and_arena_accept_a_self_play_run(watch, cli, tmp_path):
     folder = watch(total_steps=3, versions=2).result.directory
     shown = cli("watch", folder)
     assert shown.code == 0 and "[X]" in shown.out and "reward -1.00" in shown.out
@@ -330,9 +332,9 @@ def test_watch_eval_and_arena_take_such_a_run(watch, cli, tmp_path):
 
 # The arena.
 
-# Catches: a player that reads the board or the mask; moves of another game; weights of another version.
+# Catches: a player that uses the board or the legal-action mask; moves of another game; weights of another version.
 @pytest.mark.long
-def test_a_run_plays_in_the_arena_with_its_past_versions(watch):
+def test_arena_players_sample_from_the_past_versions_of_a_run(watch):
     seen = watch(total_steps=6, versions=3, lr=0.02)
     players = trained(seen.result.directory, "TicTacToe-v0", 2, load)
     assert [p.steps for p in players] == [0, 4, 6] and len({p.version for p in players}) == 3
@@ -356,11 +358,11 @@ def test_a_run_plays_in_the_arena_with_its_past_versions(watch):
 
 
 # Catches: a greedy player that samples; the letters of the player who has just moved.
-def test_a_mover_without_a_generator_takes_the_most_likely_token():
+def test_mover_without_a_generator_takes_the_most_likely_token():
     model, games, wanted = transformer(0), [[0], [0, 1], [4, 0, 2], []], []
     read = [torch.tensor([TOKENIZER.encode(">" + "".join(TASK.letters[ply % 2][square]
                                                          for ply, square in enumerate(game)))]) for game in games]
-    # The embedding is tied: With this, each state prefers square 3, and the last one a letter of the other player.
+    # The embedding is tied. So the first three states now prefer square 3, the last one a letter of the other player.
     for writer, square, ids in ((1, 3, read[0]), (0, 3, read[1]), (1, 3, read[2]), (1, 5, read[3])):
         letter = TOKENIZER.encode(TASK.letters[writer][square])[0]
         model.embed.weight.data[letter] += 2 * model.hidden(ids, Slots())[0, -1].detach()
@@ -373,9 +375,9 @@ def test_a_mover_without_a_generator_takes_the_most_likely_token():
     assert move(games, None).tolist() == move(games, None).tolist() == wanted
 
 
-# Catches: rewards of the other sign; a mask on the opponent's moves; a learner that never sees its own moves.
+# Catches: rewards with the wrong sign; a mask of the opponent's moves; a learner without its own moves in its input.
 @pytest.mark.long
-def test_it_learns_to_make_legal_moves(tmp_path):
+def test_training_reduces_illegal_moves(tmp_path):
     result = llm.self_play(layers=1, width=32, heads=2, games=96, rivals=2, minibatches=2, epochs=3, total_steps=60,
                            lr=5e-3, held_out=4, quiet=True, tensorboard=False, threads=1, preset="none", versions=8,
                            log_dir=str(tmp_path))

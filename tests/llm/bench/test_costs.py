@@ -10,7 +10,7 @@ from spinup.errors import UserError
 
 
 # Catches: the output head of an untied model left out of its parameters; bytes of fp32 weights in bf16.
-def test_costs_follow_the_published_sizes(capsys):
+def test_costs_use_the_published_model_sizes(capsys):
     assert costs() == 0
     rows = {row["model"]: row for row in json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]}
     published = {"SmolLM2-135M": 134.5, "Qwen2.5-0.5B": 494.0, "Qwen2.5-1.5B": 1543.7, "Qwen2.5-3B": 3085.9,
@@ -21,8 +21,8 @@ def test_costs_follow_the_published_sizes(capsys):
         costs(gpu="H10")
 
 
-# Catches: keys and values that are forgotten; a prompt that is counted for each of its responses.
-def test_costs_by_hand():
+# Catches: missing keys and values; a prompt that is counted once per response.
+def test_costs_equal_a_manual_calculation():
     cfg = grpo.Config(task="reverse", prompts=8, samples=8, micro_batch=16, dtype="bfloat16")
     shape = Shape(100, 512, 1, 8, 2, 1, 4, 16)
     found = cost(shape, cfg, bandwidth=1e3, flops=1e6)

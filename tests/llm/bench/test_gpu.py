@@ -22,7 +22,7 @@ KEYS = {"part", "about", "command", "quick", "device", "kind", "commit", "source
 
 @pytest.fixture
 def brief(monkeypatch):
-    """A roofline in a second, and an initial policy that has soon learned enough."""
+    """Shorten the roofline to a second, and end the SFT of an initial policy at its first evaluation."""
     monkeypatch.setattr(sft, "solved", lambda rewards: 1.0)
     monkeypatch.setattr(roofline, "copy_pace", lambda device: 1e9)
     monkeypatch.setattr(roofline, "product_pace", lambda device, dtype: 2e9)
@@ -32,7 +32,7 @@ def brief(monkeypatch):
         monkeypatch.setattr(roofline, name, value)
 
 
-# Catches: a part that fails, or that has no number, a setting or a version in its raw file.
+# Catches: a part that fails; a raw file without numbers, settings or versions.
 @pytest.mark.long("pong_dqn", "pong_ppo", "atari", "grpo")
 @pytest.mark.parametrize("name", [name for name in parts.PARTS if name != "tests"])
 def test_each_part_runs_on_the_cpu(name, brief):
@@ -43,9 +43,10 @@ def test_each_part_runs_on_the_cpu(name, brief):
     assert all(line["value"] is not None for line in found["lines"] if "return" not in line["what"])    # no game ended
 
 
-# Catches: a part that is repeated, or skipped after its code has changed; a door that needs an installation.
+# Catches: a part that is repeated without need, or skipped after its code has changed; a `.ci/gpu` that needs an
+# installation.
 @pytest.mark.long
-def test_a_part_is_not_repeated_unless_it_is_asked_for(tmp_path, monkeypatch, capfd):
+def test_part_is_repeated_only_on_request_or_after_a_code_change(tmp_path, monkeypatch, capfd):
     def ran(*words):
         code = parts.main(["rl2", "--device", "cpu", "--quick", "--out", str(tmp_path), *words])
         said.append(capfd.readouterr().out)
@@ -78,8 +79,9 @@ def test_a_part_is_not_repeated_unless_it_is_asked_for(tmp_path, monkeypatch, ca
     assert ran() == (0, True) and len(calls) == 2
 
 
-# Catches: a missing package that fails the part, or is not named; a failure or a missed goal with exit code 0.
-def test_what_is_missing_failed_or_missed_is_said(tmp_path, monkeypatch, capsys):
+# Catches: a part that fails because of a missing package, or does not name it; exit code 0 after a failure or a missed
+# goal.
+def test_missing_packages_failures_and_missed_goals_are_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(parts, "find_spec", lambda name: None if name == "ale_py" else name)
     assert parts.run("atari", "cpu", True, tmp_path) == 0 and not list(tmp_path.iterdir())
     assert capsys.readouterr().out == "atari: skipped, because ale_py is missing\n"
@@ -102,12 +104,12 @@ def test_what_is_missing_failed_or_missed_is_said(tmp_path, monkeypatch, capsys)
         parts.main([])
 
 
-# Catches: a failed test of the GPU that meets the goal; no test at all on a GPU.
+# Catches: a goal that is met although a test failed, or although no test passed on a GPU.
 @pytest.mark.parametrize(("cases", "device", "met"), [
     ("<testcase><skipped message='no GPU'/></testcase>", "cpu", True), ("<testcase/>", "cuda", True),
     ("<testcase><skipped message='no GPU'/></testcase>", "cuda", False),
     ("<testcase/><testcase classname='a' name='b'><failure/></testcase>", "cpu", False)])
-def test_tests_are_counted(cases, device, met, tmp_path, monkeypatch):
+def test_failed_or_missing_gpu_tests_miss_the_goal(cases, device, met, tmp_path, monkeypatch):
     monkeypatch.setattr(models.subprocess, "run", lambda *_, **__: (tmp_path / "tests.xml").write_text(
         f"<testsuite>{cases}</testsuite>"))
     lines, details = models.tests(device, True, str(tmp_path))
@@ -116,9 +118,9 @@ def test_tests_are_counted(cases, device, met, tmp_path, monkeypatch):
     assert details["skipped"] == ({"no GPU": 1} if "skipped" in cases else {})
 
 
-# Catches: eight minutes that nobody watches; a run that is lost when they are over.
+# Catches: a run that ignores the time limit; a run that is lost at the time limit.
 @pytest.mark.long
-def test_pong_stops_when_its_time_is_over(tmp_path, monkeypatch):
+def test_pong_stops_at_its_time_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(agents, "SECONDS", 0)
     before = signal.getsignal(signal.SIGINT)
     _, details = agents.pong("ppo", "cpu", True, str(tmp_path))
@@ -126,7 +128,7 @@ def test_pong_stops_when_its_time_is_over(tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-# Catches: a wheel that does not fit, and ends the script; one that is installed anew each time.
+# Catches: a wheel that does not fit this Python and ends the script; a wheel that is installed in every call.
 @pytest.mark.long
 def test_wheels_beside_the_script_are_installed_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))

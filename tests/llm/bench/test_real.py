@@ -1,4 +1,4 @@
-"""Speed benchmarks with a real model: both sides read the same tokens, no response ends early, and goals are kept."""
+"""Speed benchmarks with a real model: equal tokens for both libraries, no response that ends early, and goals."""
 import json
 
 import numpy as np
@@ -43,8 +43,8 @@ def model(tmp_path_factory):
     return str(folder / "model")
 
 
-# Catches: a second `<s>`; the template on one side only; an end token that can be sampled.
-def test_both_sides_read_the_ids_of_the_chat_template_and_never_end(model, tmp_path):
+# Catches: a second `<s>`; a chat template for one library only; an end token that can be sampled.
+def test_both_libraries_get_the_chat_template_ids_and_an_unused_end_id(model, tmp_path):
     about = prepare(model, tmp_path / "m")
     asked = Sentence().problems(8, np.random.default_rng(3))
     written = Written(before=about["before"], after=about["after"]).problems(8, np.random.default_rng(3))
@@ -56,7 +56,7 @@ def test_both_sides_read_the_ids_of_the_chat_template_and_never_end(model, tmp_p
     assert about["prompt_tokens"] == pytest.approx(np.mean([len(row) for row in ids]), abs=3)
     assert ours.ends == {264} and theirs.eos_token_id == 264 and theirs.pad_token == "<|end|>"
     assert json.loads((tmp_path / "m" / "config.json").read_text())["vocab_size"] == 264
-    response = [2, 40, 2]                                                 # the old end token ends nothing
+    response = [2, 40, 2]                                                 # the original end token ends nothing
     assert ours.decode(response) == theirs.decode(response, skip_special_tokens=True) != ""
     before, after = load_model(model).model, load_model(tmp_path / "m").model
     assert torch.equal(before.embed.weight, after.embed.weight)
@@ -71,7 +71,8 @@ def test_both_sides_read_the_ids_of_the_chat_template_and_never_end(model, tmp_p
     ("grpo --model C", "--model C reads single characters; leave out --model to measure such models, or choose"),
     ("generate --model M --batch 8", "--batch is for the small models of this benchmark; leave out --batch or"),
     ("generate --model C", "--model C reads single characters")])
-def test_mistakes_take_one_line_and_start_nothing(words, message, model, make_model, cli, monkeypatch):
+def test_invalid_flags_give_a_one_line_error_before_any_process_starts(words, message, model, make_model, cli,
+                                                                       monkeypatch):
     monkeypatch.setattr(real, "call", lambda *_: pytest.fail("a process was started"))
     folders = {"M": model, "C": make_model(total_steps=1)} if " C" in words else {"M": model}
     done = cli("bench", "speed", *(folders.get(word, word) for word in words.split()))
@@ -88,9 +89,10 @@ def small_work(monkeypatch):
     monkeypatch.setattr(Sentence, "max_tokens", 4)
 
 
-# Catches: another prompt, or another number of tokens, on one side; fewer rewards; the first update timed.
+# Catches: other prompts or another number of tokens for one library; missing rewards; a time that includes the first
+# update.
 @pytest.mark.long
-def test_grpo_end_to_end(model, monkeypatch, tmp_path, capsys):
+def test_grpo_benchmark_runs_end_to_end(model, monkeypatch, tmp_path, capsys):
     import trl
     small_work(monkeypatch)
     read, tokenize = [], trl.GRPOTrainer._tokenize_prompts
@@ -117,14 +119,14 @@ def test_grpo_end_to_end(model, monkeypatch, tmp_path, capsys):
     limit = 1e9 / (result["parameters"]["trl"] * 8 * (1 + result["settings"]["prompt_tokens"] / 32))
     assert result["limit"] == round(limit)
     assert result["runs"]["spinup"][0]["reward"] == pytest.approx(result["runs"]["trl"][0]["reward"], abs=0.25)
-    chat = load_model(model).tokenizer                                    # what TRL has read
+    chat = load_model(model).tokenizer                                    # the prompts that TRL got
     assert len(read) == 3 and all(len(prompts) == 16 for prompts, _ in read)
     for prompts, (ids, *_) in read:
         words = [p.partition("user\n")[2].partition("<|end|>")[0] for p in prompts]
         assert [chat.prompt(text) for text in words] == ids
 
 
-def test_a_response_that_ends_early_is_an_error():
+def test_response_that_ends_early_is_an_error():
     job = {"steps": 3}
     run = measured(job, np.array([1.0, 4.0]), 2.0, 3 * 64 * 24, 10, 0.0, 0.5, {})
     assert (run["seconds_an_update"], run["seconds"], run["evaluation_seconds"]) == (2.5, 5.0, 2.0)
@@ -136,7 +138,7 @@ def test_a_response_that_ends_early_is_an_error():
 @pytest.mark.parametrize("dtype, ours, theirs, code", [
     ("float32", 12.0, 45.6, 0), ("float32", 12.0, 45.5, 1), ("float32", 12.1, 60.0, 1),
     ("bfloat16", 7.0, 8.0, 0), ("bfloat16", 7.1, 80.0, 1)])
-def test_the_exit_code_follows_both_goals(dtype, ours, theirs, code, model, monkeypatch, capsys):
+def test_exit_code_is_0_only_if_both_goals_are_met(dtype, ours, theirs, code, model, monkeypatch, capsys):
     def call(name, job, module=""):
         assert job["dtype"] == dtype and job["threads"] == 2
         seconds = {"spinup": ours, "trl": theirs}.get(name, 1.0)
@@ -153,7 +155,7 @@ def test_the_exit_code_follows_both_goals(dtype, ours, theirs, code, model, monk
 
 
 @pytest.mark.parametrize("goal, code", [(0.0, 0), (1e9, 1)])
-def test_sampling_end_to_end(goal, code, model, monkeypatch, capsys):
+def test_sampling_benchmark_runs_end_to_end(goal, code, model, monkeypatch, capsys):
     small_work(monkeypatch)
     monkeypatch.setattr(real, "CASES", ((2, 3, goal), (5, 1, 0.0)))
     monkeypatch.setattr(real, "MEASURED", model)

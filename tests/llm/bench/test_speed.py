@@ -1,4 +1,4 @@
-"""Benchmarks of language models: the same weights and the same work for both sides, and a result that says which."""
+"""Benchmarks of language models: equal weights and equal work for both libraries, and complete results."""
 import json
 from types import SimpleNamespace
 
@@ -34,7 +34,7 @@ from spinup.machine import git_revision
     ("roofline ppo", "spinup bench roofline does not know what to do with 'ppo'"),
     ("roofline --device cpu --shape 0.5b", "--shape 0.5b needs a GPU; without one, type --shape small"),
     ("roofline --device tpu", "--device must be auto, cpu, cuda")])
-def test_mistakes_take_one_line_and_start_nothing(cli, words, message, monkeypatch):
+def test_invalid_flags_give_a_one_line_error_before_any_process_starts(cli, words, message, monkeypatch):
     monkeypatch.setattr(language, "call", lambda *_: pytest.fail("a process was started"))
     done = cli("bench", *words.split())
     assert done.code == 2 and done.err.startswith(f"spinup: {message}") and done.err.count("\n") == 1
@@ -42,13 +42,13 @@ def test_mistakes_take_one_line_and_start_nothing(cli, words, message, monkeypat
 
 @pytest.mark.parametrize("benchmark, package", [
     (speed_grpo, "trl"), (speed_generate, "transformers"), (lambda: roofline.roofline(device="cpu"), "safetensors")])
-def test_without_a_package_the_pip_line_is_given(benchmark, package, monkeypatch):
+def test_missing_package_gives_the_pip_command(benchmark, package, monkeypatch):
     monkeypatch.setattr("llm.bench.questions.find_spec", lambda name: None)
     with pytest.raises(UserError, match=rf"needs {package}; type: pip install 'spinup-rl\[bench\]'"):
         benchmark()
 
 
-def test_every_group_has_contrast_or_those_of_every_other_character():
+def test_all_groups_or_half_of_them_have_unequal_rewards():
     rng = np.random.default_rng(0)
     problems = Questions().problems(400, rng)
     texts = ["".join(ALPHABET[i] for i in row) for row in rng.integers(42, size=(8 * 400, 8))]
@@ -62,7 +62,7 @@ def test_every_group_has_contrast_or_those_of_every_other_character():
 
 
 @pytest.mark.parametrize("width, parameters", [(64, 216_320), (128, 858_624)])
-def test_both_begin_with_the_same_weights_whose_answers_never_end(width, parameters, tmp_path):
+def test_both_libraries_load_equal_weights_that_never_sample_the_end(width, parameters, tmp_path):
     from transformers import AutoModelForCausalLM
     save_model(tmp_path / "model", width)
     ours, tokenizer = load_pretrained(tmp_path / "model")
@@ -76,15 +76,15 @@ def test_both_begin_with_the_same_weights_whose_answers_never_end(width, paramet
     assert (r.lengths == 8).all() and not r.finished.any()
 
 
-def test_the_peers_tokenizer_gives_the_same_ids():
+def test_peer_tokenizer_gives_the_same_ids():
     peer = peer_tokenizer()
     assert peer(["abcdefg"])["input_ids"] == [[1, 2, 3, 4, 5, 6, 7]] and len(peer) == 43
     assert peer.eos_token_id == peer.pad_token_id == 0
     assert peer.batch_decode([[42, 1, 0, 2]], skip_special_tokens=True) == [ALPHABET[-1] + "ab"]
 
 
-def test_seconds_begin_after_the_first_row_and_hold_no_evaluation(monkeypatch, tmp_path):
-    """Rows at 4, 8 and 10 updates; the first took long, which must not count."""
+def test_timing_excludes_the_first_row_and_the_evaluation(monkeypatch, tmp_path):
+    """Rows at 4, 8 and 10 updates. The first row is slow and must not count."""
     rows = {"steps": [4.0, 8.0, 10.0], "length": [8.0, 8.0, 5.0], "rollout_seconds": [50.0, 1.0, 2.0],
             "reward_seconds": [50.0, 0.5, 0.25], "update_seconds": [50.0, 2.0, 4.25], "wall_seconds": [200, 206, 215],
             "zero_variance": [1.0, 0.0, 0.75], "reward": [9.0, 0.4, 0.1]}
@@ -100,7 +100,7 @@ def test_seconds_begin_after_the_first_row_and_hold_no_evaluation(monkeypatch, t
 
 @pytest.mark.parametrize("paces, half, code", [([150, 100, 140], 200, 0), ([150, 100, 139], 200, 1),
                                                ([150, 100, 140], 199, 1)])
-def test_the_exit_code_follows_both_goals(paces, half, code, monkeypatch, capsys):
+def test_exit_code_is_0_only_if_both_goals_are_met(paces, half, code, monkeypatch, capsys):
     def call(name: str, job: dict | None = None, module: str = "") -> dict:
         pace = 100 if name == "trl" else half if job and job["half"] else paces[job["seed"] - 1] if job else 0
         return {"flops": 1e9, "tokens_per_second": pace, "tokens_per_second_with_evaluation": pace / 2, "seconds": 3.0,
@@ -112,14 +112,14 @@ def test_the_exit_code_follows_both_goals(paces, half, code, monkeypatch, capsys
     assert result["met"] == (code == 0) and result["ratio_median"] == sorted(paces)[1] / 100 and result["goal"] == 1.4
     assert result["half"]["ratio_median"] == half / 100 and result["half"]["goal"] == 2.0
     assert result["equal work"]["evaluation_share"] == 0.25 and result["steps"] == 300
-    positions = (32 * 7 + 256 * 8) / (256 * 8)                            # read for a new token; prompts once
+    positions = (32 * 7 + 256 * 8) / (256 * 8)                            # read per new token; prompts once
     assert result["equal work"]["limit"] == round(1e9 / (1000 * (2 + 6) * positions))
     assert result["half"]["limit"] == round(1e9 / (1000 * (2 + 3) * positions))
 
 
 @pytest.mark.long
-def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
-    """Both sides of both cases, in this process, with four prompts an update."""
+def test_grpo_benchmark_runs_end_to_end(monkeypatch, tmp_path, capsys):
+    """Both libraries in both cases, in this process, with four prompts per update."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(language, "PROMPTS", 4)
     monkeypatch.setattr(language, "GOALS", {64: 0.0})
@@ -147,7 +147,7 @@ def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("goal, code", [(0.0, 0), (1e9, 1)])
-def test_sampling_end_to_end(goal, code, monkeypatch, capsys):
+def test_sampling_benchmark_runs_end_to_end(goal, code, monkeypatch, capsys):
     monkeypatch.setattr(sampling, "GOALS", {(16, 3): goal})
     assert speed_generate(batches=[8, 16], new=[3], width=64, rounds=2) == code
     lines = capsys.readouterr().out.splitlines()
@@ -160,8 +160,8 @@ def test_sampling_end_to_end(goal, code, monkeypatch, capsys):
     assert "batch 8, 3 new tokens" in result["ratio_median_is"]
 
 
-def test_the_bytes_and_operations_of_a_step():
-    """By hand, for two layers of width 8 with two heads of 4 that share a key, hidden 16, 10 symbols, tied or not."""
+def test_bytes_and_flop_of_a_step_equal_manual_counts():
+    """By hand: 2 layers of width 8, 2 heads of size 4 that share a key, hidden size 16, 10 tokens, tied or not."""
     shape = Shape(10, 32, 2, 8, 2, 1, 4, 16)
     each = 8 * (8 + 4 + 4) + 8 * 8 + 8 * 32 + 16 * 8 + 2 * 8              # qkv, out, gate and up, down, norms
     body = 2 * each + 8
@@ -174,7 +174,7 @@ def test_the_bytes_and_operations_of_a_step():
 
 
 @pytest.mark.long
-def test_roofline_end_to_end(monkeypatch, capsys):
+def test_roofline_runs_end_to_end(monkeypatch, capsys):
     monkeypatch.setattr(roofline, "copy_pace", lambda device: 1e9)
     monkeypatch.setattr(roofline, "product_pace", lambda device, dtype: 2e9)
     monkeypatch.setattr(roofline, "ROWS", {"cpu": (2, 16)})

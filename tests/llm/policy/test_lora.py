@@ -1,4 +1,4 @@
-"""Adapters: what they compute, what learns, what is shared; in runs, and in the format of PEFT."""
+"""Adapters: what they compute, which weights learn or are shared, training runs, and the format of PEFT."""
 import inspect
 import json
 
@@ -40,7 +40,7 @@ def network(bias: bool = False) -> Transformer:
 
 @pytest.fixture
 def adapted() -> Transformer:
-    """A model whose adapters change what it computes."""
+    """A model with adapters that are not 0, so that they change its outputs."""
     model = adapt(network(), RANK, ALPHA)
     with torch.no_grad():
         for layer in layers(model):
@@ -53,8 +53,8 @@ def layers(model: Transformer) -> list[AdaptedLinear]:
     return [m for m in model.modules() if isinstance(m, AdaptedLinear)]
 
 
-# Catches: B that does not begin as 0; frozen weights that learn, or adapters that do not; a layer without any.
-def test_only_adapters_learn_and_the_model_starts_as_it_was():
+# Catches: a B that is not 0 at first; frozen weights that learn; adapters that do not learn; a layer without adapters.
+def test_only_adapters_learn_and_the_initial_function_is_unchanged():
     model, before = adapt(network(), RANK, ALPHA), network()
     assert torch.equal(model(IDS), before(IDS))
     optimizer, kept = FlatAdam(model.parameters(), lr=0.1), {n: p.clone() for n, p in model.named_parameters()}
@@ -68,8 +68,8 @@ def test_only_adapters_learn_and_the_model_starts_as_it_was():
     assert sum(optimizer.sizes) == 2 * RANK * sum(map(sum, widths))
 
 
-# The gradient of W is G, computed without adapters. Catches: a wrong scale, B of another layer, no gradient of x.
-def test_gradients_are_those_of_the_product(adapted):
+# G is the gradient of the merged weight. Catches: a wrong scale; B of another layer; a missing gradient of x.
+def test_adapter_gradients_follow_from_that_of_the_merged_weight(adapted):
     adapted(IDS).logsumexp(-1).mean().backward()
     plain = merged(duplicate(adapted))
     plain(IDS).logsumexp(-1).mean().backward()
@@ -84,8 +84,8 @@ def test_gradients_are_those_of_the_product(adapted):
             torch.testing.assert_close(layer.lora_a.grad, want, rtol=1e-4, atol=1e-6)
 
 
-# Catches: a reference with adapters; copies of frozen weights; a copy whose adapters are those of the original.
-def test_copies_share_what_is_frozen(adapted):
+# Catches: a reference policy with adapters; copies of frozen weights; a copy that shares the adapters of the original.
+def test_copies_share_the_frozen_weights(adapted):
     reference, copy, whole = frozen_copy(adapted), duplicate(adapted), merged(duplicate(adapted))
     assert torch.equal(reference(IDS), network()(IDS)) and not any(p.requires_grad for p in reference.parameters())
     assert torch.equal(copy(IDS), adapted(IDS))
@@ -105,8 +105,7 @@ def test_copies_share_what_is_frozen(adapted):
 
 @pytest.fixture
 def theirs(tmp_path):
-    """A folder as PEFT writes it, with some layers only, and transformers' logits of the model with B A in its weights.
-    """
+    """A folder as PEFT writes it, with adapters for some layers, and transformers' logits with merged adapters."""
     base, folder, g = tmp_path / "base", tmp_path / "adapters", torch.Generator().manual_seed(2)
     save_pretrained(base, network(bias=True), LETTERS)
     model, stored = transformers.AutoModelForCausalLM.from_pretrained(base), {}
@@ -128,7 +127,7 @@ def theirs(tmp_path):
 
 
 # Catches: the base model's tokenizer for adapters that were trained with their own, as TRL saves them.
-def test_the_tokenizer_beside_adapters_is_theirs(theirs):
+def test_tokenizer_beside_adapters_replaces_that_of_the_base_model(theirs):
     folder, _ = theirs
     base = load_unmerged(folder).tokenizer
     CharTokenizer(base.alphabet[::-1]).save(folder)
@@ -138,7 +137,7 @@ def test_the_tokenizer_beside_adapters_is_theirs(theirs):
         load_unmerged(folder)
 
 
-# Catches: q, k and v in another order; a scale that is not alpha / r; adapters that are lost when merged.
+# Catches: q, k and v in another order; a scale other than alpha / r; adapters that are lost in merging.
 def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
     folder, logits = theirs
     torch.testing.assert_close(load_model(folder).model(IDS), logits, rtol=1e-4, atol=1e-4)
@@ -157,7 +156,7 @@ def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
     assert load_unmerged(folder).model.blocks[0].qkv.scale == pytest.approx(ALPHA / RANK**0.5)
 
 
-# Catches: a check left out.
+# Catches: a missing check.
 @pytest.mark.parametrize("change, says", [
     ({"use_dora": True}, "use_dora True, which this library does not support; merge the adapters"),
     ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights 'pissa_niter_4', which this library does not support"),
@@ -167,7 +166,7 @@ def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
     ({"r": 10**9}, "lacks a base model"), ({"base_model_name_or_path": "SELF"}, "which holds adapters too; give the"),
     ({"r": 2}, "has the shape .* instead of .*; its base model is another one"),
     ({"base_model_name_or_path": "nowhere"}, "the base model of the adapters in .* cannot be loaded: nowhere")])
-def test_settings_of_adapters_that_do_not_fit(change, says, theirs):
+def test_invalid_settings_of_adapters_are_refused(change, says, theirs):
     folder, _ = theirs
     given = {name: str(folder) if x == "SELF" else x for name, x in change.items()}
     (folder / CONFIG).write_text(json.dumps(json.loads((folder / CONFIG).read_text()) | given))
@@ -179,7 +178,7 @@ def test_settings_of_adapters_that_do_not_fit(change, says, theirs):
     (lambda stored: {"x": torch.zeros(1)}, "has an unknown x; give adapters of the attention"),
     (lambda stored: {n: x * float("nan") for n, x in stored.items()}, "numbers that are not finite"),
     (lambda stored: None, "is missing, damaged or incomplete")])
-def test_weights_of_adapters_that_do_not_fit(spoil, says, theirs):
+def test_invalid_weights_of_adapters_are_refused(spoil, says, theirs):
     folder, _ = theirs
     stored = spoil(safetensors.torch.load_file(folder / WEIGHTS))
     if stored is None:
@@ -194,10 +193,10 @@ def short(prompt: str, response: str) -> float:
     return 1 - len(response) / 10
 
 
-# Catches: a method whose optimiser takes frozen weights, whose reference learns too, or that loses its adapters;
-# a policy with action values that cannot be loaded.
+# Catches: a method whose optimiser changes frozen weights, whose reference policy learns too, or that loses its
+# adapters; a policy with action values that cannot be loaded.
 @pytest.mark.parametrize("method", ["grpo", "ppo", "dpo", "es", "rloo", "sft", "reward_model", "param_noise", "dqn"])
-def test_methods_train_adapters_only(method, beginner, tmp_path):
+def test_methods_train_only_the_adapters(method, beginner, tmp_path):
     pairs = {"pairs": 16, "batch": 8}
     few = {"dpo": pairs, "es": {"pairs": 2, "sigma": 1.0}, "reward_model": pairs, "dqn": {"data": 64}}.get(method, {})
     result = getattr(llm, method)(**{**SMALL, **few}, model=beginner, reward=short, lora=2, total_steps=2,
@@ -215,8 +214,8 @@ def test_methods_train_adapters_only(method, beginner, tmp_path):
     assert found.isfinite().all() and not torch.equal(found, load_model(beginner).model(IDS % 11))
 
 
-# Catches: a run that begins with other adapters when it is resumed; a policy that is loaded without them.
-def test_a_run_is_resumed_loaded_trained_further_and_exported(beginner, tmp_path, cli):
+# Catches: a resumed run with other adapters; a policy that is loaded without its adapters.
+def test_run_with_adapters_is_resumed_loaded_reused_and_exported(beginner, tmp_path, cli):
     settings = {**SMALL, "model": beginner, "lora": 2, "prompts": 4, "lr": 0.01, "anneal": False, "warmup": 0,
                 "reward": f"{tmp_path}/mine.py:short"}
     (tmp_path / "mine.py").write_text(inspect.getsource(short))
@@ -246,7 +245,7 @@ def test_past_versions_of_a_player_have_adapters(tmp_path):
     assert make(weights.detach())(games, None).tolist() == make(None)(games, None).tolist()
 
 
-def test_what_adapters_need(beginner, tmp_path):
+def test_adapters_need_a_given_model_and_export_needs_adapters(beginner, tmp_path):
     with pytest.raises(UserError, match="--lora trains adapters beside the weights of a given model; add --model"):
         llm.grpo(**SMALL, lora=4, log_dir=str(tmp_path))
     with pytest.raises(UserError, match="has no adapters; leave out --adapters"):
@@ -254,7 +253,7 @@ def test_what_adapters_need(beginner, tmp_path):
 
 
 # Catches: gradients, moments or a reference policy of the frozen weights in the estimate.
-def test_the_estimate_of_memory_counts_what_learns():
+def test_memory_estimate_has_gradients_and_moments_of_adapters_only():
     from llm.algos.ppo import Config
     shape, cfg = network().shape, Config(model="x", lora=2)
     full, some = (needed(shape, 1_000_000, cfg, 4, 8, 8, 8, adapters=n) for n in (0, 50_000))

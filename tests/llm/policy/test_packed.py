@@ -1,4 +1,4 @@
-"""Several sequences in a row are as good as a row for each."""
+"""Sequence packing: several sequences in a row give the same results as one row per sequence."""
 from types import SimpleNamespace
 
 import pytest
@@ -43,7 +43,7 @@ def gradient(model, numbers, weight, inside):
 
 
 # Catches: a mask of another type, which each layer would convert and keep; strides that CUDA's kernels refuse.
-def test_all_layers_share_one_mask_of_numbers(model, batch, monkeypatch):
+def test_all_layers_share_one_additive_mask(model, batch, monkeypatch):
     seen, attend = [], transformer.attend
     monkeypatch.setattr(transformer, "attend", lambda q, k, v, mask, grouped: seen.append(mask) or attend(
         q, k, v, mask, grouped))
@@ -58,10 +58,10 @@ def test_all_layers_share_one_mask_of_numbers(model, batch, monkeypatch):
     assert seen[0] is seen[1] and seen[0].dtype == torch.float32
 
 
-# Catches: attention to the sequence before; positions that go on; the state of the token itself, or of the last
-# prompt token of another sequence; padding that is part of the loss.
+# Catches: attention to the previous sequence; positions that continue those of the previous sequence; the hidden state
+# of the token itself, or of the last prompt token of another sequence; padding in the loss.
 @pytest.mark.parametrize(("chunk", "checkpointing"), [(2**26, False), (100, True)])
-def test_packed_rows_have_the_numbers_and_the_gradient_of_padded_ones(model, batch, chunk, checkpointing, monkeypatch):
+def test_packed_rows_have_the_results_and_gradients_of_padded_rows(model, batch, chunk, checkpointing, monkeypatch):
     prompts, of, ids, lengths = batch
     inside = torch.arange(12) < lengths[:, None]
     weight = torch.randn(ids.shape, generator=torch.Generator().manual_seed(2)) / inside.sum()
@@ -75,8 +75,8 @@ def test_packed_rows_have_the_numbers_and_the_gradient_of_padded_ones(model, bat
     assert exact.abs().max() > 0.01
 
 
-# Catches: a padded row for each sequence; a prompt read for each of its responses.
-def test_fewer_tokens_are_read(model, batch, monkeypatch):
+# Catches: a padded row for each sequence; a prompt that is read once per response.
+def test_packing_reads_fewer_tokens(model, batch, monkeypatch):
     read, hidden = [], Transformer.hidden
 
     def spy(model, ids, *args, **settings):
@@ -90,22 +90,22 @@ def test_fewer_tokens_are_read(model, batch, monkeypatch):
     assert tokens <= read[0] < 1.25 * tokens < 0.6 * sum(read[1:])
 
 
-def test_no_sequence_is_lost_and_no_row_is_too_long():
+def test_packing_loses_no_sequence_and_makes_no_row_too_long():
     sizes = [5, 3, 8, 2, 2, 6, 1, 8]
     rows = pack(sizes)
     assert sorted(b for row in rows for b in row) == list(range(8))
     assert max(sum(sizes[b] for b in row) for row in rows) == 8 and len(rows) == 5    # of 35 tokens
 
 
-# Catches: states that are read in another order than the responses, or beyond their ends.
-def test_states_are_those_of_padded_rows(model, batch):
+# Catches: hidden states in another order than the responses, or from beyond their ends.
+def test_hidden_states_equal_those_of_padded_rows(model, batch):
     inside = torch.arange(12) < batch[-1][:, None]
     padded, packed = (read(model, *given)[inside] for given in (batch[:-1], batch))
     torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)
 
 
-# Catches: packing of responses with hardly any padding, or of small models, for which it takes longer.
-def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
+# Catches: packing of responses with hardly any padding, or for small models, where packing takes longer.
+def test_rows_are_packed_only_if_it_saves_time(model, batch, monkeypatch):
     prompts, of, ids, lengths = batch
     assert worth_packing(model, prompts, of, ids, lengths)
     assert not worth_packing(model, prompts, torch.full_like(of, 2), ids[:, :6], torch.full_like(lengths, 6))
@@ -113,8 +113,8 @@ def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
     assert not worth_packing(model, prompts, of, ids, lengths)
 
 
-# Catches: many long responses in one row, where attention takes longer than the padding would.
-def test_a_group_of_long_responses_is_not_packed():
+# Catches: many long responses in one row, in which attention takes longer than padding would.
+def test_group_of_long_responses_is_not_packed():
     one = Prompts.of([[1] * 5], "cpu")
     ids = torch.ones(16, 400, dtype=torch.long)
     lengths = torch.linspace(100, 400, 16).long()
@@ -124,7 +124,7 @@ def test_a_group_of_long_responses_is_not_packed():
     assert worth_packing(wide, each, torch.arange(16), ids, lengths)
 
 
-# Catches: a micro-batch whose rows are packed with those of another; lengths that a method does not hand over.
+# Catches: rows that are packed with those of another micro-batch; lengths that a method does not pass.
 @pytest.mark.long("ppo", "grpo")
 @pytest.mark.parametrize("method", ["sft", "grpo", "ppo"])
 def test_methods_learn_the_same_with_and_without_packing(method, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A transformer that says one number: of every state, of whole responses, and as a person asks it."""
+"""A transformer with one number as output: values of states, rewards of responses, and use by a person."""
 import numpy as np
 import pytest
 import torch
@@ -21,7 +21,7 @@ IDS = torch.randint(12, (6, 6), generator=torch.Generator().manual_seed(0))
 
 
 def make(seed=0, std=0.25):
-    """A scalar model all of whose weights are drawn, gain and bias among them."""
+    """A scalar model with random weights, whose biases and gain differ from the initial ones."""
     torch.manual_seed(seed)
     body = Transformer(Shape(12, context=16, layers=2, width=16, heads=2, kv_heads=2, head_size=8, hidden=32))
     model = ScalarModel(body, std=std)
@@ -33,7 +33,7 @@ def make(seed=0, std=0.25):
 
 
 def plainly(model, b, n):
-    """Output of the model after the first n tokens of response b, read from the start of the prompt, unpadded."""
+    """Output of the model after the first n tokens of response b, read from the prompt's start, without padding."""
     row = torch.tensor([[*PROMPTS[OF[b]], *IDS[b, :n].tolist()]])
     state = model.body.hidden(row, Slots())[0, -1].double()
     return 1.7 * (state @ model.head.weight[0].double() + 0.4) - 0.3
@@ -43,27 +43,27 @@ def close(found, expected):
     torch.testing.assert_close(found.double(), torch.as_tensor(expected).double(), atol=1e-5, rtol=1e-5)
 
 
-# Where each number is read.
+# The positions at which numbers are read.
 
-# Catches: V of the state behind a token, which knows what was chosen; the first read at the end of the longest
-# prompt; prompts of other rows; bias and gain exchanged or left out.
-def test_values_are_of_the_states_in_which_tokens_are_chosen():
+# Catches: V of the state after a token, which depends on the choice; a first value at the end of the longest prompt;
+# prompts of other rows; exchanged or missing bias and gain.
+def test_values_are_read_before_each_token():
     model = make()
     found = values(model, Prompts.of(PROMPTS), OF, IDS)
     close(found, torch.stack([torch.stack([plainly(model, b, t) for t in range(6)]) for b in range(6)]))
     close(values(model, Prompts.of(PROMPTS), OF, IDS, checkpointing=True), found)
 
 
-# Bugs: the number of position -1, which is padding; the last token told by its id. Catches: the state in which
-# the last token was chosen, and not the one behind it; the widest row's length for all.
-def test_rewards_are_read_behind_the_last_token():
+# Catches: the number at position -1, which is padding; a last token that is found by its id; the state before the last
+# token in place of the one after it; the length of the longest row for all rows.
+def test_rewards_are_read_after_the_last_token():
     model = make()
     found = rewards(model, Prompts.of(PROMPTS), OF, IDS, LENGTHS)
     close(found, torch.stack([plainly(model, b, n) for b, n in enumerate(LENGTHS.tolist())]))
     close(rewards(model, Prompts.of(PROMPTS), OF, IDS, LENGTHS, checkpointing=True), found)
 
 
-# Catches: padding that is looked at, or a number that is read at the width of the batch.
+# Catches: padding that has an effect; a number that is read at the width of the batch.
 @pytest.mark.parametrize("what", ["values", "rewards"])
 def test_padding_changes_neither_numbers_nor_gradients(what):
     model, g = make(), torch.Generator().manual_seed(1)
@@ -87,7 +87,7 @@ def test_padding_changes_neither_numbers_nor_gradients(what):
         torch.testing.assert_close(padded, plain, atol=1e-5, rtol=1e-5)
 
 
-# A prompt that several responses share is read once. Catches: a prompt's gradient for its first response alone.
+# A prompt that several responses share is read once. Catches: a prompt's gradient from its first response only.
 def test_responses_of_a_shared_prompt_add_their_gradients():
     model, parts = make(), []
     for b in (3, 4, 5):
@@ -100,11 +100,11 @@ def test_responses_of_a_shared_prompt_add_their_gradients():
         torch.testing.assert_close(x, sum(y), atol=1e-5, rtol=1e-5)
 
 
-# What it begins as.
+# Initial values.
 
-# A value function's first advantages are the rewards. Catches: a head drawn where 0 was asked for; one of the
-# body's scale; a bias that is not 0.
-def test_a_value_function_begins_at_exactly_0():
+# With values of 0, the first advantages are the rewards. Catches: a random head although std is 0; a head with the
+# standard deviation of the body; a bias that is not 0.
+def test_value_function_is_exactly_0_at_first():
     body = make().body
     assert not values(ScalarModel(body), Prompts.of(PROMPTS), OF, IDS).any()
     heads = torch.stack([ScalarModel(body, std=17**-0.5).head.weight[0].detach() for _ in range(50)])
@@ -112,8 +112,8 @@ def test_a_value_function_begins_at_exactly_0():
     assert not ScalarModel(body, std=0.5).head.bias.any()
 
 
-# Catches: the body itself in place of a copy, which a value function would then train; a frozen one.
-def test_the_body_is_a_copy_that_learns():
+# Catches: the body itself in place of a copy, which a value function would then train; a frozen copy.
+def test_body_is_a_trainable_copy():
     body = make().body.requires_grad_(False)
     model = ScalarModel(body)
     assert all(p.requires_grad for p in model.parameters()) and not any(p.requires_grad for p in body.parameters())
@@ -124,9 +124,9 @@ def test_the_body_is_a_copy_that_learns():
     assert {"gain", "bias"} <= model.state_dict().keys() - dict(model.named_parameters()).keys()
 
 
-# Catches: the gain after the shift; the deviation with n - 1; a second calibration that undoes the first; a
-# division by 0 where all responses are the same.
-def test_calibration():
+# Catches: the gain after the shift; the standard deviation with n - 1; a second calibration that undoes the first; a
+# division by 0 if all numbers are equal.
+def test_calibration_gives_mean_0_and_standard_deviation_1():
     model, asked = make(), (Prompts.of(PROMPTS), OF, IDS, LENGTHS)
     with torch.no_grad():
         before = rewards(model, *asked)
@@ -135,12 +135,12 @@ def test_calibration():
             after = rewards(model, *asked)
             std, mean = torch.std_mean(after, correction=0)
             assert float(mean) == pytest.approx(0, abs=1e-6) and float(std) == pytest.approx(1, abs=1e-5)
-        close(after, (before - before.mean()) / before.std(correction=0))                    # affine: in the same order
+        close(after, (before - before.mean()) / before.std(correction=0))                    # affine: keeps the order
         model.calibrate(torch.full((4,), 2.0))
         assert torch.isfinite(rewards(model, *asked)).all()
 
 
-# Catches: a head in bf16, whose numbers are so far apart that different responses tie.
+# Catches: a head in bf16, whose numbers are so coarse that different responses tie.
 def test_numbers_of_a_bf16_model_are_fp32():
     model = ScalarModel(make().body.bfloat16(), std=0.25)
     hidden = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -149,7 +149,7 @@ def test_numbers_of_a_bf16_model_are_fp32():
     close(found, hidden.double() @ model.head.weight[0].double() + model.head.bias.double())
 
 
-# As a person uses it.
+# Use by a person.
 
 ASKED = ["abc>", "b>", "abcdefg>", "c>", "ab>", "b>", "jih>"]
 BRIEF = [f"{letter}>" for letter in ALPHABET[:-1]]
@@ -162,10 +162,10 @@ def judge_of(seed=0):
     return RewardModel(ScalarModel(body, std=0.5), CharTokenizer(ALPHABET))
 
 
-# Catches: no end token behind a response, which is then read as one that is cut off; the rows of one piece for
-# those of another; the last piece left out.
+# Catches: a missing end token after a response, which then counts as cut off; the rows of one piece in place of those
+# of another; a missing last piece.
 @pytest.mark.parametrize("at_once", [1, 3, 512])
-def test_a_response_is_worth_the_same_in_any_company(at_once):
+def test_reward_does_not_depend_on_the_other_responses(at_once):
     judge = judge_of()
     tokens, end = judge.tokenizer, judge.tokenizer.end
     expected = []
@@ -182,8 +182,9 @@ def test_a_response_is_worth_the_same_in_any_company(at_once):
     assert judge.judge([], []) == []
 
 
-# Catches: the text of special tokens read as these tokens, with which a response can praise itself as the user.
-def test_a_response_is_ordinary_text(monkeypatch):
+# Catches: the text of a special token that is encoded as this token, with which a response could praise itself as the
+# user.
+def test_special_tokens_in_a_response_are_ordinary_text(monkeypatch):
     judge, how = judge_of(), []
     encode = judge.tokenizer.encode
     monkeypatch.setattr(judge.tokenizer, "encode", lambda text, literal=False: how.append(literal) or encode(text))
@@ -191,15 +192,15 @@ def test_a_response_is_ordinary_text(monkeypatch):
     assert sorted(how) == [False, True]                                   # the prompt, the response
 
 
-# Catches: characters that are left out in silence.
-def test_a_letter_that_it_does_not_know():
+# Catches: characters that are left out silently.
+def test_unknown_character_is_refused():
     with pytest.raises(UserError, match="'X' is not in the alphabet"):
         judge_of()("abc>", "cXa")
 
 
 @pytest.fixture
 def trained(make_model, tmp_path, monkeypatch):
-    """A small reward model, as a user trains it: longer is better. And the folder of its start."""
+    """The folder of an initial policy, and the result of a reward model that is trained from it: longer is better."""
     monkeypatch.setattr("llm.preferences.HELD_OUT_PAIRS", 16)
     task = UserTask(BRIEF, lambda prompt, response: len(response), max_tokens=8, alphabet=ALPHABET)
     task.demonstration = lambda problem, rng: "".join(rng.choice(list(ALPHABET[:-1]), size=rng.integers(4)))
@@ -208,9 +209,9 @@ def trained(make_model, tmp_path, monkeypatch):
                                    held_out=8, quiet=True, tensorboard=False, threads=1, log_dir=str(tmp_path))
 
 
-# Catches: gain and bias left out of what is saved, or set after it; a head drawn anew when loaded; a calibration
-# that reads padding.
-def test_what_was_learned_is_what_is_loaded(trained):
+# Catches: gain and bias that are not saved, or are set after saving; a head that is random again after loading; a
+# calibration that reads padding.
+def test_loaded_reward_model_equals_the_trained_one(trained):
     start, result = trained
     judge, again = result.policy, llm.load(result.directory)
     assert isinstance(again, RewardModel) and again.judge(ASKED, SAID) == judge.judge(ASKED, SAID)
@@ -220,9 +221,9 @@ def test_what_was_learned_is_what_is_loaded(trained):
     assert abs(np.mean(found)) < 0.2 and 0.8 < np.std(found) < 1.2
 
 
-# Catches: no check, which ends in an IndexError.
+# Catches: a missing check, which leads to an IndexError.
 @pytest.mark.parametrize("length", [27, 100])
-def test_a_response_that_does_not_fit(length):
+def test_response_beyond_the_context_is_refused(length):
     judge = judge_of()
     with pytest.raises(UserError, match="together exceed the model's context of 32"):
         judge.judge(["abcd>", "b>"], ["a" * length, "a"])

@@ -1,4 +1,4 @@
-"""Our tokenizer, and transformers' on tiny ones that are made here."""
+"""Our character tokenizer, and tokenizers of Hugging Face, with tiny ones that are created here."""
 import json
 import sys
 
@@ -11,7 +11,7 @@ from llm.policy.policy import Growing
 from llm.policy.tokenizer import CharTokenizer
 from spinup.errors import UserError
 
-# The form of Qwen's: a system turn comes by itself; of Llama's: it begins with a token of its own.
+# Chat templates like that of Qwen, which adds a system turn, and that of Llama, which begins with a special token.
 QWEN = ("<|im_start|>system\nBe good.<|im_end|>\n{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
         "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 LLAMA = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %}"
@@ -20,7 +20,7 @@ LLAMA = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] 
 
 @pytest.fixture
 def made(tmp_path):
-    """A folder with a tokenizer of bytes and these special tokens, which may put a token in front of a text."""
+    """A folder with a byte tokenizer and these special tokens; with `bos`, it puts this token in front of a text."""
     def make(*, template=None, eos=None, bos=None, pad=None, **files):
         letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
         core = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, []))
@@ -48,12 +48,12 @@ def changed(folder, name, **content):
 
 
 def names(tokenizer, ids):
-    """A text in which special tokens are seen."""
+    """The text of ids, with the special tokens."""
     return tokenizer.tokenizer.decode(ids)
 
 
-# Catches: ids from 0; an alphabet that is sorted; an end that is passed over.
-def test_characters():
+# Catches: ids that start at 0; a sorted alphabet; an end token that is skipped.
+def test_characters_have_ids_in_the_order_of_the_alphabet():
     tokenizer = CharTokenizer("ba+")
     assert tokenizer.end == 0 and tokenizer.vocab_size == 4
     assert tokenizer.encode("ab+a") == tokenizer.prompt("ab+a") == [2, 1, 3, 2]
@@ -61,16 +61,16 @@ def test_characters():
     assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
 
 
-# Catches: a KeyError; characters that are passed over; a second id for the same character.
-def test_characters_that_are_not_known():
+# Catches: a KeyError; characters that are skipped; a second id for the same character.
+def test_unknown_or_repeated_characters_are_refused():
     with pytest.raises(UserError, match="'z' is not in the alphabet 'abc'; leave it out, or use a task and a model"):
         CharTokenizer("abc").encode("abzq")
     with pytest.raises(UserError, match="the alphabet 'abca' has a character twice; list each one once"):
         CharTokenizer("abca")
 
 
-# Catches: an alphabet that is sorted when saved; the other tokenizer asked first.
-def test_characters_from_a_folder(tmp_path):
+# Catches: an alphabet that is sorted in saving; an attempt to load the other tokenizer first.
+def test_character_tokenizer_is_loaded_from_a_folder(tmp_path):
     CharTokenizer("zä\n\\\"a").save(tmp_path)
     again = load_tokenizer(tmp_path)
     assert isinstance(again, CharTokenizer) and again.alphabet == "zä\n\\\"a"
@@ -80,8 +80,8 @@ def test_characters_from_a_folder(tmp_path):
             load_tokenizer(tmp_path)
 
 
-# Catches: no add_generation_prompt; the BatchEncoding itself; `encode` of the rendered text, `<s>` and all.
-def test_a_prompt_is_a_turn_of_a_chat(made):
+# Catches: a missing add_generation_prompt; the BatchEncoding itself; `encode` of the rendered text, which adds `<s>`.
+def test_prompt_is_a_user_turn_of_a_chat(made):
     tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", bos="<s>", pad="<|endoftext|>"))
     ids = tokenizer.prompt("1+1=")
     assert type(ids) is list and all(type(i) is int for i in ids)
@@ -89,28 +89,28 @@ def test_a_prompt_is_a_turn_of_a_chat(made):
                                      "<|im_start|>assistant\n")
 
 
-# Catches: `encode` of the rendered text, `<s><s>[INST]`; the first token behind the words taken for the end.
-def test_a_beginning_is_not_doubled(made):
+# Catches: `encode` of the rendered text, `<s><s>[INST]`; the first token after the words as end token.
+def test_first_special_token_is_not_doubled(made):
     tokenizer = HFTokenizer(made(template=LLAMA, eos="</s>", bos="<s>"))
     assert names(tokenizer, tokenizer.prompt("hi")) == "<s>[INST] hi [/INST]"
-    assert tokenizer.end == tokenizer.tokenizer.convert_tokens_to_ids("</s>")         # behind a space
+    assert tokenizer.end == tokenizer.tokenizer.convert_tokens_to_ids("</s>")         # after a space
 
 
-# Catches: special tokens in `encode`, which is for the middle of a text; none in front of a whole prompt; spaces
-# that are cleaned up.
-def test_without_a_chat_a_prompt_is_the_text(made):
+# Catches: special tokens from `encode`, which is for the middle of a text; a whole prompt without its first special
+# token; spaces that are cleaned up.
+def test_without_a_chat_template_the_prompt_is_the_text(made):
     tokenizer = HFTokenizer(made(eos="</s>", bos="<s>"))
     assert names(tokenizer, tokenizer.prompt("hi")) == "<s>hi" and names(tokenizer, tokenizer.encode("hi")) == "hi"
     written = tokenizer.encode("hi</s>", literal=True)
     assert tokenizer.end in tokenizer.encode("hi</s>") and tokenizer.end not in written
-    tokenizer.tokenizer.clean_up_tokenization_spaces = True              # as some folders ask for
+    tokenizer.tokenizer.clean_up_tokenization_spaces = True              # as some folders set it
     tokenizer.tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
     assert tokenizer.decode(tokenizer.encode("hi , you !")) == "hi , you !"
 
 
-# Catches: eos_token asked first, which a base model of Qwen2.5 has beside its template; an end demanded of every
-# template; the last entry of a list; the tokenizer not asked before the files.
-def test_the_end(made):
+# Catches: eos_token before the template, which is wrong for base models of Qwen2.5; the refusal of a template without
+# an end token; the last entry of a list; the files before the tokenizer.
+def test_end_token_comes_from_the_template_tokenizer_or_config_files(made):
     def end(**given):
         tokenizer = HFTokenizer(made(**given))
         return tokenizer.tokenizer.convert_ids_to_tokens(tokenizer.end)
@@ -127,20 +127,20 @@ def test_the_end(made):
         HFTokenizer(folder)
 
 
-# Catches: one end alone; the end of a text left out beside a template; config.json read in spite of the other
-# file; the first entry of a list alone; another end than the template's to write.
+# Catches: a single end token; an eos_token that is ignored beside a template; config.json although the other file
+# exists; only the first entry of a list; another end token than the template's to write.
 @pytest.mark.parametrize("given", [
     {"eos": "<|endoftext|>"}, {"eos": "<|im_end|>", "config": {"eos_token_id": [258, 256]}},
     {"eos": "<|im_end|>", "generation_config": {"eos_token_id": [256, 258]}, "config": {"eos_token_id": 52}}], ids=str)
-def test_each_of_several_ends_ends_a_response(given, made):
+def test_each_of_several_end_tokens_ends_a_response(given, made):
     tokenizer = HFTokenizer(made(template=QWEN, pad="<|endoftext|>", **given))
     for text in ("4<|endoftext|>2<|im_end|>", "4<|im_end|>2<|endoftext|>"):
         assert tokenizer.decode(tokenizer.encode(text)) == "4"
     assert names(tokenizer, [tokenizer.end]) == "<|im_end|>" and tokenizer.ends == {256, 258}
 
 
-# Catches: special tokens that are shown; text behind the end.
-def test_a_response_is_decoded_up_to_its_end(made):
+# Catches: special tokens in the text; text after the end token.
+def test_response_is_decoded_up_to_its_end_token(made):
     tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", pad="<|endoftext|>"))
     text = "<think>é 2</think>"
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -149,7 +149,7 @@ def test_a_response_is_decoded_up_to_its_end(made):
 
 
 # Catches: the rules of transformers' class GPT2Tokenizer in place of the file's, as for SmolLM2.
-def test_text_is_split_as_the_file_says(tmp_path):
+def test_text_is_split_by_the_rules_of_tokenizer_json(tmp_path):
     parts = tokenizers.pre_tokenizers
     core = tokenizers.Tokenizer(tokenizers.models.BPE())
     core.pre_tokenizer = parts.Sequence([parts.Digits(individual_digits=True), parts.ByteLevel(add_prefix_space=False)])
@@ -165,9 +165,9 @@ def test_text_is_split_as_the_file_says(tmp_path):
     assert HFTokenizer(tmp_path / "again").encode("\n\n1") == core.encode("\n\n1").ids
 
 
-# Catches: the space that SentencePiece writes before the first word of a text, in the middle of one.
+# Catches: a space in the middle of a text, which SentencePiece writes before a first word.
 @pytest.mark.parametrize("scheme", ["first", "always"])
-def test_a_text_in_the_middle_of_another_has_no_space_before_it(scheme, tmp_path):
+def test_text_in_the_middle_of_another_gets_no_leading_space(scheme, tmp_path):
     vocab = {f"<0x{i:02X}>": i for i in range(256)} | {"</s>": 256, "\u2581": 257, "x": 258, "\u2581x": 259}
     core = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, [("\u2581", "x")], byte_fallback=True))
     core.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
@@ -182,8 +182,8 @@ def test_a_text_in_the_middle_of_another_has_no_space_before_it(scheme, tmp_path
     assert tokenizer.prompt("x") == [259]                                 # a whole text begins with a space
 
 
-# Catches: an end token after a prompt; the date of each day in the prompts of one run.
-def test_prompts_have_no_end_and_one_date(made):
+# Catches: an end token after a prompt; a date that changes within a run.
+def test_prompts_have_no_end_token_and_a_fixed_date(made):
     folder = changed(made(eos="</s>", bos="<s>"), "tokenizer_config.json", add_eos_token=True, add_bos_token=True)
     tokenizer = HFTokenizer(folder)
     assert names(tokenizer, tokenizer.prompt("hi")) == "<s>hi"
@@ -196,8 +196,8 @@ def test_prompts_have_no_end_and_one_date(made):
     assert HFTokenizer(made(template=QWEN, **special)).today() == {}
 
 
-# Catches: tokenizer.json saved alone, without the template.
-def test_saved_again_it_is_the_same(made, tmp_path):
+# Catches: a saved tokenizer.json without the chat template.
+def test_loaded_tokenizer_is_saved_unchanged(made, tmp_path):
     folder = made(template=QWEN, eos="<|endoftext|>", bos="<s>")
     (folder / "generation_config.json").write_text('{"eos_token_id": [3, 0]}')            # only this file names them
     tokenizer = load_tokenizer(folder)
@@ -209,9 +209,9 @@ def test_saved_again_it_is_the_same(made, tmp_path):
     assert again.encode("<think> x") == tokenizer.encode("<think> x") and again.vocab_size == tokenizer.vocab_size
 
 
-# Catches: no look for FILES, since transformers makes an empty tokenizer of a config.json alone; code of the
-# folder's that is trusted; another kind of exception caught.
-def test_a_folder_without_a_tokenizer(tmp_path, made, monkeypatch):
+# Catches: a missing check of FILES, because transformers creates an empty tokenizer from config.json alone; the
+# execution of code from the folder; an exception that is not caught.
+def test_folder_without_a_usable_tokenizer_is_refused(tmp_path, made, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     with pytest.raises(UserError, match="holds no tokenizer.json; fetch the whole folder of the model"):
         HFTokenizer(tmp_path)
@@ -233,7 +233,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, made, monkeypatch):
 
 
 # Catches: `from transformers import AutoTokenizer` at the top of the file.
-def test_without_transformers(tmp_path, monkeypatch):
+def test_missing_transformers_gives_the_pip_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError) as error:
         HFTokenizer(tmp_path)
@@ -242,8 +242,8 @@ def test_without_transformers(tmp_path, monkeypatch):
     assert load_tokenizer(tmp_path).encode("b") == [2]
 
 
-# Catches: new tokens that are decoded without the earlier ones; a character that is read before it is complete.
-def test_a_text_that_grows_is_the_text_of_its_tokens(made):
+# Catches: new tokens that are decoded without the earlier ones; a character that is decoded before it is complete.
+def test_growing_text_equals_the_decoded_tokens(made):
     tokenizer = HFTokenizer(made(eos="</s>"))
     text, ids = Growing(tokenizer), tokenizer.encode("a naïve 日本 text, 🙂 and more")
     for n in range(1, len(ids) + 1):

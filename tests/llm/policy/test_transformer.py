@@ -1,4 +1,4 @@
-"""Reading in pieces, through a cache, is reading at once."""
+"""Tokens that are read in pieces, through a cache, have the same logits as tokens that are read at once."""
 import pytest
 import torch
 
@@ -15,7 +15,7 @@ each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 
 def make(shape, seed=0):
-    """A model whose every tensor is drawn: biases and norms begin as 0 and 1, which would hide mistakes."""
+    """A model with random values in all tensors: the initial biases of 0 and norms of 1 would hide mistakes."""
     model, g = Transformer(shape), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -28,7 +28,7 @@ def tokens(*size, seed=0):
 
 
 def seen(positions, length):
-    """Mask `[B, 1, T, length]` of what tokens at `positions` `[B, T]` may look at."""
+    """Mask `[B, 1, T, length]` of the keys that tokens at `positions` `[B, T]` may attend to."""
     return (torch.arange(length) <= positions[..., None])[:, None]
 
 
@@ -43,37 +43,37 @@ def through(model, ids, slots, cache):
 # Catches: `is_causal=False`.
 @each_shape
 @torch.no_grad()
-def test_no_token_sees_a_later_one(shape):
+def test_no_token_attends_to_a_later_one(shape):
     model, ids, others = make(shape), tokens(2, 20), tokens(2, 20)
     others[:, 12:] = tokens(2, 8, seed=1)
     close(model(ids)[:, :12], model(others)[:, :12])
     assert not torch.allclose(model(ids)[:, 12:], model(others)[:, 12:], atol=1e-2)
 
 
-# Catches: rotations of a decode one place too far; the end of the slice in `Cache.extend` one too low.
+# Catches: rotations of a decoding step one position too far; the end of the slice in `Cache.extend` one too low.
 @each_shape
 @torch.no_grad()
-def test_token_by_token(shape):
+def test_reading_token_by_token_gives_the_same_logits(shape):
     model, ids, cache = make(shape), tokens(3, 20), Cache(shape, 3, 25, torch.device("cpu"), torch.float32)
     found = [through(model, ids[:, :6], Slots(0), cache)]
     found += [through(model, ids[:, t:t + 1], Slots(t), cache) for t in range(6, 20)]
     close(torch.cat(found, 1), model(ids))
 
 
-# Catches: `is_causal` where there are more keys than queries, which begins to count at the first key.
+# Catches: `is_causal` with more keys than queries, which aligns the first query with the first key.
 @each_shape
 @torch.no_grad()
-def test_several_at_once_behind_a_prefill(shape):
+def test_reading_several_tokens_after_a_prefill_gives_the_same_logits(shape):
     model, ids, cache = make(shape), tokens(3, 20), Cache(shape, 3, 25, torch.device("cpu"), torch.float32)
     cuts = ((0, 6), (6, 13), (13, 14), (14, 20))
     close(torch.cat([through(model, ids[:, a:b], Slots(a), cache) for a, b in cuts], 1), model(ids))
 
 
-# Catches: `scatter_` at `positions + 1`; the mask not handed on, so that what pads a prompt is seen.
+# Catches: `scatter_` at `positions + 1`; a mask that is not passed on, so that tokens attend to padding.
 @each_shape
 @pytest.mark.parametrize("at_once", [1, 3])
 @torch.no_grad()
-def test_rows_of_different_lengths(shape, at_once):
+def test_rows_of_different_lengths_give_the_same_logits(shape, at_once):
     model, ids, lengths = make(shape), tokens(3, 23), torch.tensor([4, 9, 6])
     cache = Cache(shape, 3, 25, torch.device("cpu"), torch.float32)
     prompts = torch.where(torch.arange(9) < lengths[:, None], ids[:, :9], 7)
@@ -86,10 +86,10 @@ def test_rows_of_different_lengths(shape, at_once):
         close(logits, model(ids[row:row + 1, :n + 12])[0, n - 1:])
 
 
-# Catches: `of` not looked at; rows in the wrong order in `keep`; `rows` not set in `fill`.
+# Catches: an ignored `of`; rows in the wrong order in `keep`; `rows` that `fill` does not reset.
 @each_shape
 @torch.no_grad()
-def test_a_cache_begins_with_prompts_and_forgets_rows(shape):
+def test_cache_starts_from_prompts_and_drops_rows(shape):
     model, prompts, rest = make(shape), tokens(2, 5), tokens(4, 6, seed=1)
     of, prefix, cache = torch.tensor([0, 0, 1, 1]), Prefix(), Cache(shape, 4, 11, torch.device("cpu"), torch.float32)
     model.hidden(prompts, Slots(), prefix)
@@ -99,24 +99,24 @@ def test_a_cache_begins_with_prompts_and_forgets_rows(shape):
     keep = torch.tensor([1, 3])
     cache.keep(keep)
     close(through(model, rest[keep, 2:4], Slots(7), cache), expected[keep, 7:9])
-    cache.fill(prefix, 2)                                             # what was forgotten is there again
+    cache.fill(prefix, 2)                                             # the dropped rows are there again
     close(through(model, rest, Slots(5), cache), expected[:, 5:])
 
 
-# Catches: `_apply` left out; `persistent=True`.
+# Catches: a missing `_apply`; `persistent=True`.
 @pytest.mark.parametrize("change", [lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.double(),
                                     lambda m: m.to("meta").to_empty(device="cpu")])
-def test_rotations_stay_exact(change):
+def test_rotations_stay_exact_in_fp32(change):
     shape = Shape(30, context=1000)
     model = change(Transformer(shape))
     for found, expected in zip((model.cos, model.sin), rotations(shape), strict=True):
         assert found.dtype == torch.float32 and torch.equal(found, expected)
-    assert "cos" not in model.state_dict()                                # nor are they saved
+    assert "cos" not in model.state_dict()                                # and they are not saved
 
 
-# Catches: no copy of the memory in `hidden`, so that the prompts are read again as responses to themselves;
+# Catches: a missing copy of the prefix in `hidden`, so that the prompts are read again as responses to themselves;
 # checkpointing without the mask.
-def test_checkpointing_changes_no_gradient():
+def test_checkpointing_does_not_change_gradients():
     model, prompts, rest = make(SHAPES["grouped"]), tokens(2, 5), tokens(3, 4, seed=1)
     lengths, of = torch.tensor([3, 5]), torch.tensor([0, 1, 1])
     positions = lengths[of][:, None] + torch.arange(4)

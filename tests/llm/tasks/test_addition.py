@@ -13,31 +13,31 @@ def every_problem(digits: int) -> list[Problem]:
             for a in range(width) for b in range(width)]
 
 
-# Catches: numbers written in the usual order, or without their zeros.
+# Catches: numbers written in the usual order, or without their leading zeros.
 def test_numbers_are_written_from_the_last_digit():
     for problem in Addition(digits=3).problems(200, np.random.default_rng(0)):
         a, b = (int(x[::-1]) for x in problem.prompt[:-1].split("+"))
         assert a + b == int(problem.answer[::-1]) and (len(problem.prompt), len(problem.answer)) == (8, 4)
 
 
-# Catches: a teacher that drops some of the carries only, or writes the last carry.
-def test_the_flawed_teacher_drops_every_carry():
+# Catches: a teacher that drops only some of the carries, or writes the last carry.
+def test_flawed_teacher_drops_every_carry():
     task, rng = Addition(drop=1.0), np.random.default_rng(0)
     for prompt, shown in (("321+989=", "2000"), ("999+999=", "8880"), ("000+000=", "0000"), ("001+009=", "0000")):
         assert task.demonstration(Problem(prompt), rng) == shown
 
 
-# Catches: another count of carry-free pairs, or an accuracy that forgets that dropping nothing is no error.
+# Catches: a wrong number of pairs without a carry; an accuracy that counts these pairs as errors.
 @pytest.mark.parametrize("digits", [1, 2])
-def test_the_accuracy_is_that_of_all_prompts_when_every_carry_is_dropped(digits):
+def test_teacher_accuracy_without_carries_equals_a_full_count(digits):
     task, rng = Addition(digits=digits, drop=1.0), np.random.default_rng(0)
     problems = every_problem(digits)
     right = sum(task.reward(p, task.demonstration(p, rng)) for p in problems)
     assert right == round(task.teacher_accuracy * len(problems)) == 55 ** digits
 
 
-# Catches: demonstrations flawed in another share than `drop`.
-def test_the_accuracy_is_that_measured():
+# Catches: a share of flawed demonstrations other than `drop`.
+def test_teacher_accuracy_equals_the_measured_accuracy():
     task, rng = Addition(), np.random.default_rng(0)
     assert task.teacher_accuracy == pytest.approx(0.4 + 0.6 * 0.55 ** 3)
     problems = task.problems(10_000, rng)

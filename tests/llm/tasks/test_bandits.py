@@ -14,8 +14,8 @@ from spinup.errors import UserError
 each_task = pytest.mark.parametrize("text", ["bandits:arms=3,pulls=4", "mdps:episodes=2"])
 
 
-# Catches: a world that forgets what it is; a reply for another arm or reward; letters that are confused.
-def test_a_bandits_reply_names_arm_and_reward():
+# Catches: a world with parameters of another seed; a reply about another arm or reward; exchanged letters.
+def test_reply_of_a_bandit_names_arm_and_reward():
     task = Bandits(arms=3, pulls=4)
     world, classic = task.worlds(6, 5), Arms(6, 3, 4, "cpu", torch.Generator().manual_seed(5))
     world.reset()
@@ -29,8 +29,8 @@ def test_a_bandits_reply_names_arm_and_reward():
         assert said == ["ABC"[a] if r else "123"[a] for a, r in zip(act.tolist(), expected.tolist(), strict=True)]
 
 
-# Catches: a token outside the arms that pulls one; a world that does not move then.
-def test_a_token_that_is_no_action_earns_nothing():
+# Catches: a reward for a token that is not an arm; a world that does not advance after such a token.
+def test_token_that_is_not_an_action_has_reward_0():
     task = Bandits(arms=3, pulls=4)
     world = task.worlds(40, 5)
     world.reset()
@@ -38,9 +38,9 @@ def test_a_token_that_is_no_action_earns_nothing():
     assert not reward.any() and world.clock == 1 and set(reply[:, 0].tolist()) == {7}       # arm a, which did not pay
 
 
-# Catches: a reward rounded down; one without a limit; the state before the step; a mark in the middle of an
-# episode.
-def test_an_mdps_reply_is_its_reward_and_the_next_state():
+# Catches: a reward that is rounded down; a reward without limits; the state before the step; an end mark in the middle
+# of an episode.
+def test_reply_of_an_mdp_is_the_reward_and_the_next_state():
     task, seen = MDPs(episodes=2), set()
     world, classic = task.worlds(50, 7), task.worlds(50, 7)
     world.reset()
@@ -57,10 +57,10 @@ def test_an_mdps_reply_is_its_reward_and_the_next_state():
     assert len(seen) > 7
 
 
-# Catches: a trial that ends a step early or late; an episode whose world is not that of its number; held-out
-# numbers that occur in training.
+# Catches: a trial that ends a step early or late; an episode in the world of another number; held-out numbers in
+# training.
 @each_task
-def test_an_episode_plays_the_world_of_its_number(text):
+def test_episode_plays_the_world_of_its_number(text):
     task = make_task(text)
     problems, held_out = (task.problems(20, np.random.default_rng(0), which) for which in (False, True))
     numbers = {p.data for p in problems}
@@ -77,7 +77,7 @@ def test_an_episode_plays_the_world_of_its_number(text):
 # Catches: a demonstration that the world contradicts; a mask that trains on the world's tokens; a teacher that
 # earns no more than chance.
 @each_task
-def test_the_teachers_trials_are_true_and_good(text):
+def test_trials_of_the_teacher_fit_the_world_and_beat_chance(text):
     task, rng = make_task(text), np.random.default_rng(0)
     problems = task.problems(60, rng)
     texts = [task.demonstration(p, rng) for p in problems]

@@ -1,4 +1,4 @@
-"""Board games as text: openings, what a response is worth, and what the policy wrote of it."""
+"""Board games as text: openings, rewards of responses, replies of the opponent, and the moves of the policy."""
 import re
 from itertools import pairwise
 
@@ -19,8 +19,8 @@ LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 
 def judged(text):
-    """Stones by square, and the result of a game of tic-tac-toe for its first player, None while it lasts: by the
-    plainest way."""
+    """Stones by square, and the result of a game of tic-tac-toe for its first player, or None while it lasts. A simple
+    second computation."""
     stones = {}
     for ply, letter in enumerate(text[1:]):
         square = "ABCDEFGHI".find(letter) if ply % 2 == 0 else "abcdefghi".find(letter)
@@ -33,10 +33,10 @@ def judged(text):
     return stones, 0 if len(stones) == 9 else None
 
 
-# Catches: an opening that repeats a square, ends the game, or has the letters of one player; held-out openings
-# among the others.
+# Catches: an opening that repeats a square, ends the game, or has letters of one player only; held-out openings in
+# training.
 @pytest.mark.parametrize("task", [TASK, ConnectFour()], ids=["tictactoe", "connect_four"])
-def test_openings_are_legal_games_in_progress_and_disjoint(task):
+def test_openings_are_legal_unfinished_games_in_disjoint_sets(task):
     rng = np.random.default_rng(0)
     train, held_out = ({p.prompt for p in problems_of(task, 600, rng, held)} for held in (False, True))
     assert not train & held_out and ">" in train and len(held_out) > 200
@@ -47,9 +47,9 @@ def test_openings_are_legal_games_in_progress_and_disjoint(task):
     assert again == train
 
 
-# Catches: a reward of the opponent's; a draw that is a loss; a letter of the other player that is a move.
+# Catches: the reward of the opponent; a draw that counts as a loss; a letter of the other player that counts as a move.
 @pytest.mark.parametrize("seed", range(4))
-def test_a_response_is_worth_the_result_of_its_game(seed):
+def test_reward_of_a_response_is_the_result_of_its_game(seed):
     rng, results = np.random.default_rng(seed), set()
     for problem in problems_of(TASK, 60, rng):
         text = TASK.demonstration(problem, rng)
@@ -67,9 +67,9 @@ def test_a_response_is_worth_the_result_of_its_game(seed):
     assert results >= {1.0, -1.0}
 
 
-# Catches: an opponent that plays on an occupied square, or always the first free one; replies that differ when a
-# game is replayed.
-def test_the_opponent_makes_legal_moves_of_all_kinds():
+# Catches: an opponent that plays on an occupied square, or always the first free one; replies that differ in a
+# replay of the game.
+def test_opponent_makes_all_kinds_of_legal_moves():
     replies = set()
     for problem in problems_of(TASK, 200, np.random.default_rng(0)):
         rng = np.random.default_rng(1)
@@ -87,7 +87,7 @@ def test_the_opponent_makes_legal_moves_of_all_kinds():
         pieces(TASK, f"E{wrong}", Problem(">"))
 
 
-# Catches: turns of two characters; a game that goes on after its end.
+# Catches: turns of two characters; a game that continues after its end.
 def test_each_token_of_the_policy_is_a_turn():
     tokenizer = CharTokenizer(TASK.alphabet)
     turns = Turns(Dialogue(TASK, Problem(">")), tokenizer)
@@ -97,8 +97,8 @@ def test_each_token_of_the_policy_is_a_turn():
     assert turns.dialogue.done and turns.dialogue.reward == -1
 
 
-# Catches: boards of another order, or without the opening.
-def test_a_game_is_drawn_as_boards():
+# Catches: boards in another order, or without the opening.
+def test_game_is_shown_as_boards():
     for seed in range(6):
         problem = Problem(">Ea")
         text = TASK.demonstration(problem, np.random.default_rng(seed))

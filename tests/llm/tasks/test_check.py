@@ -1,4 +1,4 @@
-"""A fault of a user's task is told in one sentence, when it is made or at its first problem."""
+"""Faults of a user's task are reported in one sentence, when the task is created or at its first problem."""
 import numpy as np
 import pytest
 import torch
@@ -15,7 +15,7 @@ from spinup.errors import UserError
 
 
 class Echo(Episode):
-    """Answers each turn with b, for ever."""
+    """Answers each turn with b and never ends."""
 
     def act(self, text):
         return 0.0, False
@@ -28,7 +28,7 @@ ONE = Echo()
 
 
 class Mine(Task):
-    """`a>` is answered by turns that end with ?."""
+    """The responses to `a>` have turns that end with ?."""
 
     name, alphabet, max_tokens, end_of_turn = "mine", "ab?>", 6, "?"
 
@@ -43,14 +43,14 @@ class Mine(Task):
 
 
 def mine(**changed):
-    """A task in which some attributes are others."""
+    """A task with some attributes changed."""
     task = Mine()
     vars(task).update(changed)
     return task
 
 
 def drawn(task):
-    """Responses to two problems, of a model that was made for the task as it should be."""
+    """Responses to 40 problems, from a model that was created for the unchanged task."""
     start = fresh(LanguageConfig(layers=1, width=16, heads=2), Mine())
     with torch.no_grad():
         start.model.embed.weight.mul_(0.1)
@@ -58,8 +58,8 @@ def drawn(task):
                   max_tokens=6, generator=torch.Generator().manual_seed(0))
 
 
-# Catches: a task with one token a response that is taken for one without a limit, whatever its class.
-def test_one_token_is_enough():
+# Catches: a limit of one token that is read as no limit, for a subclass of `Task` or for another class.
+def test_limit_of_one_token_is_accepted():
     class Short(Mine):
         max_tokens = 1
 
@@ -69,7 +69,7 @@ def test_one_token_is_enough():
     assert make_task(Short()).max_tokens == make_task(Plain()).max_tokens == 1
 
 
-# Catches: folders outside of runs; a traceback, hours later, of what was wrong from the beginning.
+# Catches: a folder outside of the log folder; a fault of the task that causes a traceback only hours later.
 @pytest.mark.parametrize(("changed", "words"), [
     *(({"name": name}, "a task of type Mine has the name .*; give it a name that a folder can have, such as guess")
       for name in ("a/../../esc/b", "..", "", "a\nb", "x" * 300, None, "/etc")),
@@ -80,13 +80,13 @@ def test_one_token_is_enough():
     *(({"end_of_turn": end}, "has the end_of_turn .*; give it characters of its alphabet, so that a turn can end")
       for end in (None, "!", "?!")),
     ({"end_of_turn": "", "alphabet": None}, "has the end_of_turn ''; give it a text, such as a new line")])
-def test_the_attributes_of_a_task_are_checked(changed, words):
+def test_invalid_attributes_of_a_task_are_refused(changed, words):
     with pytest.raises(UserError, match=words):
         make_task(mine(**changed))
 
 
-# Catches: a check of what the task does not use, or of a name that is a folder's.
-def test_what_is_right_is_a_task():
+# Catches: a check of attributes that the task does not use; the refusal of a name that a folder can have.
+def test_valid_attributes_of_a_task_are_accepted():
     task = mine(name="Mine 2.0-b", max_tokens=np.int64(4), end_of_turn="?>")
     assert make_task(task) is task
     make_task(mine(open=None, end_of_turn="\n", reward=lambda problem, response: 1.0))
@@ -94,39 +94,39 @@ def test_what_is_right_is_a_task():
     make_task(mine(end_of_turn=""))                                       # each character is a turn
 
 
-# Catches: a class that is taken for a task.
-def test_a_class_is_no_task():
+# Catches: a class that is accepted as a task.
+def test_class_in_place_of_an_object_is_refused():
     with pytest.raises(UserError, match=r"a task must be an object, not the class Mine; write Mine\(\)"):
         llm.grpo(Mine)
 
 
-# Catches: other problems than were asked for, which fail as attributes, as shapes or not at all.
+# Catches: wrong problems that fail later as attributes or shapes, or do not fail at all.
 @pytest.mark.parametrize(("given", "words"), [
     (["a>", "b>"], r"`problems` of the task mine must return objects such as llm.tasks.Problem.*, but returned 'a>'"),
     ([Problem(5)] * 2, r"where prompt is a text, but returned Problem\(prompt=5"),
     ([], "`problems` of the task mine must return a list of 2 problems, but returned 0"),
     ([Problem("a>")], "must return a list of 2 problems, but returned 1"),
     (None, "must return a list of 2 problems, but returned None")])
-def test_problems_are_checked(given, words):
+def test_invalid_problems_are_refused(given, words):
     with pytest.raises(UserError, match=words):
         problems_of(mine(problems=lambda *args: given), 2, np.random.default_rng(0))
     assert problems_of(Mine(), 2, np.random.default_rng(0), True) == [Problem("b>")] * 2
 
 
-# Catches: a call of a task's own problems, or of its teacher, that is not checked.
+# Catches: an unchecked call of a task's `problems` or of its teacher.
 @pytest.mark.parametrize(("changed", "words"), [
     ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of 8"),
     ({"demonstration": lambda problem, rng: None}, "`demonstration` of the task mine must return a text"),
     ({"demonstration": lambda problem, rng: "a?a"}, "the episode of the task mine writes 'b', but the text has 'a'")])
-def test_a_training_says_so(changed, words, tmp_path):
+def test_training_reports_faults_of_a_task(changed, words, tmp_path):
     with pytest.raises(UserError, match=words):
         llm.sft(mine(**changed), layers=1, width=16, heads=2, held_out=2, total_steps=1, quiet=True, threads=1,
                 tensorboard=False, log_dir=str(tmp_path))
 
 
-# Catches: an error of the user's own that loses its traceback, or that nobody says whose it is.
+# Catches: an error in the user's code that loses its traceback, or does not name its function.
 @pytest.mark.parametrize("method", ["problems", "demonstration"])
-def test_an_error_in_a_task_is_named(method, tmp_path):
+def test_error_in_a_task_names_its_function(method, tmp_path):
     def fails(*args, **kwargs):
         raise ZeroDivisionError("mine")
     with pytest.raises(ZeroDivisionError, match="^mine") as caught:
@@ -134,26 +134,26 @@ def test_an_error_in_a_task_is_named(method, tmp_path):
     assert caught.value.__notes__ == [f"`{method}` of the task mine raised this error"]
 
 
-# Catches: a number of numpy's that config.json cannot hold.
-def test_a_limit_of_numpys_is_a_number():
+# Catches: a NumPy number, which config.json cannot hold.
+def test_numpy_limit_becomes_a_python_int():
     assert type(LanguageConfig().response_tokens(mine(max_tokens=np.int64(4)))) is int
 
 
-# Catches: a teacher that is imitated although it writes no text.
-def test_a_demonstration_is_a_text():
+# Catches: the imitation of a demonstration that is not a text.
+def test_demonstration_that_is_not_a_text_is_refused():
     with pytest.raises(UserError, match="`demonstration` of the task mine must return a text, but returned 5 for the"):
         demonstration_of(mine(demonstration=lambda *args: 5), Problem("a>"), None)
 
 
-# Catches: nothing in place of an episode; the same one for two responses, which would mix their turns; a text or
-# an array that counts as done.
+# Catches: None in place of an episode; one episode for two responses, which mixes their turns; a text or an array as
+# `done`.
 @pytest.mark.parametrize(("begin", "words"), [
     (lambda problem: None, "`open` of the task mine must return an episode, but returned None, which has no method"),
     (lambda problem: ONE, "`open` of the task mine must return a new episode for each response"),
     *((lambda problem, done=done: acting(done), f"`act` of the task mine must return .*but returned {shown} for done")
       for done, shown in (("no", "'no'"), (None, "None"), (1, "1"), (np.array([False]), r"array\(\[False\]\)"))),
     (lambda problem: observing("é"), "`observe` of the task mine returned 'é', where 'é' is not in the alphabet 'ab")])
-def test_episodes_are_checked(begin, words):
+def test_invalid_episodes_are_refused(begin, words):
     with pytest.raises(UserError, match=words):
         drawn(mine(open=begin))
 
@@ -170,13 +170,13 @@ def observing(text):
     return episode
 
 
-# Catches: a bool of numpy's that is refused.
-def test_a_bool_of_numpys_is_one():
+# Catches: the refusal of a NumPy bool.
+def test_numpy_bool_is_accepted_as_done():
     assert drawn(mine(open=lambda problem: acting(np.True_))).rewards.tolist() == [0.0] * 40
 
 
-# Catches: a foreign character of the environment's that is laid at the teacher's door.
-def test_the_environments_words_are_named_in_a_demonstration():
+# Catches: an unknown character of the environment that is reported as a fault of the teacher.
+def test_unknown_character_in_an_observation_names_observe():
     start = fresh(LanguageConfig(layers=1, width=16, heads=2), Mine())
     with pytest.raises(UserError, match="`observe` of the task mine returned 'é', where 'é' is not in the alphabet"):
         demonstrated(mine(open=lambda problem: observing("é")), start.tokenizer, start.model, [Problem("a>")], ["a?éa"],

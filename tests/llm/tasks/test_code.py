@@ -1,4 +1,4 @@
-"""Small functions guessed from their values, and programs from a file: right ones are worth 1, all others 0."""
+"""Small functions guessed from their values, and programs from a file: correct programs have reward 1, all others 0."""
 import json
 import re
 import time
@@ -19,7 +19,7 @@ ROWS = [SQUARE, *({"prompt": f"Write f, which adds {i}.", "tests": [f"assert f(3
 
 @pytest.fixture
 def jobs(monkeypatch):
-    """Texts that the sandbox is given."""
+    """The jobs that the sandbox gets."""
     given = []
 
     def judge(jobs, **limits):
@@ -40,7 +40,7 @@ def write(tmp_path):
 
 
 def shown_in(problem):
-    """f(1)=2,f(3)=4,f(5)=6,f(x)= as {1: 2, 3: 4, 5: 6}"""
+    """The examples in a prompt: {1: 2, 3: 4, 5: 6} for f(1)=2,f(3)=4,f(5)=6,f(x)=."""
     return {int(x): int(y) for x, y in re.findall(r"f\((\d+)\)=(-?\d+),", problem.prompt)}
 
 
@@ -48,9 +48,9 @@ def some(n, held_out=False):
     return Code().problems(n, np.random.default_rng(0), held_out)
 
 
-# Catches: a template whose text is not its function; a letter that the alphabet lacks; a longer answer.
+# Catches: a template whose text is not its function; a letter that the alphabet lacks; an answer that is too long.
 @pytest.mark.long
-def test_every_function_is_solved_by_its_text():
+def test_text_of_each_function_solves_its_problem():
     task, seen = Code(), {}
     for problem in some(500):
         seen.setdefault(problem.answer, problem)
@@ -61,9 +61,9 @@ def test_every_function_is_solved_by_its_text():
     assert task.rewards(problems, [p.answer for p in problems]) == [1.0] * 40
 
 
-# Catches: tests on the examples, or on 0 to 9, only; a reward for a part of the tests.
+# Catches: tests of the examples only, or of 0 to 9 only; a reward for a part of the tests.
 @pytest.mark.long
-def test_what_fits_the_examples_only_is_worth_nothing():
+def test_program_that_fits_only_the_examples_has_reward_0():
     problem = Problem("f(1)=1,f(2)=2,f(4)=4,f(x)=", "min(x,5)", ("assert f(1) == 1", "assert f(6) == 5"))
     assert Code().reward(problem, "x") == 0 and Code().reward(problem, " min(5, x)\n") == 1
     for problem in some(10):
@@ -74,7 +74,7 @@ def test_what_fits_the_examples_only_is_worth_nothing():
         assert len(table) == 10 and Code().reward(problem, f"{table}[x]") == 0
 
 
-# Catches: examples that do not tell one function from another: `x%9` where all that is shown is x.
+# Catches: examples that fit several functions of the family, such as `x%9` and `min(x,9)`.
 def test_no_other_function_of_the_family_fits_the_examples():
     texts, shown, _ = code.members()
     values = dict(zip(texts, shown.tolist(), strict=True))                # [f(0), f(1), ..., f(9)]
@@ -83,15 +83,15 @@ def test_no_other_function_of_the_family_fits_the_examples():
         assert [t for t, f in values.items() if all(f[x] == y for x, y in examples.items())] == [problem.answer]
 
 
-# Catches: prompts drawn without `draw`; a generator of its own.
-def test_held_out_prompts_are_never_trained_on():
+# Catches: prompts that are sampled without `draw`; another random number generator.
+def test_held_out_prompts_never_occur_in_training():
     train, held_out = ({p.prompt for p in some(1000, side)} for side in (False, True))
     assert len(train) > 900 and len(held_out) > 500 and not train & held_out
     assert some(5) == some(5)
 
 
-# Catches: parsing left to the sandbox; an exception of ast.parse that is not caught; running it here.
-def test_what_is_no_expression_starts_no_process(jobs, recwarn):
+# Catches: a parse in the sandbox; an exception of ast.parse that is not caught; an execution in this process.
+def test_text_that_is_not_an_expression_starts_no_process(jobs, recwarn):
     texts = ["", "x+", "return x", "x\nimport os", "y=3", "x)+(x", "\0", "\ud800", "-" * 9000 + "x", "9" * 9000,
              "x" + "[0]" * 9000]
     assert Code().rewards(some(len(texts)), texts) == [0.0] * len(texts)
@@ -99,22 +99,23 @@ def test_what_is_no_expression_starts_no_process(jobs, recwarn):
     assert not [x for x in recwarn.list if issubclass(x.category, SyntaxWarning)]        # of this text
 
 
-# Catches: a dictionary by response alone, or by problem alone; a reward in another place.
-def test_the_same_is_judged_once(jobs):
+# Catches: a lookup by response only or by problem only; rewards in another order.
+def test_equal_programs_for_equal_tests_run_once(jobs):
     a, b = some(2)
     assert a.answer != b.answer
     assert Code().rewards([a, b, a, b, a], [a.answer, a.answer, a.answer, b.answer, "+"]) == [1.0, 0.0, 1.0, 1.0, 0.0]
     assert len(jobs) == 3
 
 
-# Catches: the first block, the text around it, a block in another language, one that the limit on tokens cut.
+# Catches: the first block in place of the last; the text around a block; a block in another language; a lost block that
+# the token limit cuts off.
 @pytest.mark.parametrize(("response", "reward"), [
     (SQUARE["answer"], 1), ("f = lambda x: x", 0),
     ("So:\n```python\nf = lambda x: x\n```\nno,\n```python\nf = lambda x: x * x\n```\ndone", 1),
     ("```python\nf = lambda x: x * x\n```\nor\n```python\nf = lambda x: x\n```", 0),
     ("```python\nf = lambda x: x * x\n```\nwhich prints\n```\n9\n```", 1), ("```python\nf = lambda x: x * x", 1),
     ("```\nf = lambda x: x * x\n```", 0), ("", 0), ("while True: pass", 0)])
-def test_problems_from_a_file(write, response, reward):
+def test_program_is_the_last_python_block_of_a_response(write, response, reward):
     task = Code(write(*ROWS), seconds=0.3)
     square = Problem(SQUARE["prompt"], SQUARE["answer"], tuple(SQUARE["tests"]))
     assert square in task.train + task.held_out
@@ -123,8 +124,8 @@ def test_problems_from_a_file(write, response, reward):
     assert time.perf_counter() - start < 5                                # `seconds` is passed on
 
 
-# Catches: the characters of a small model, or its 12 tokens, for real programs; a prompt on both sides.
-def test_a_file_is_for_models_with_a_tokenizer(write):
+# Catches: the alphabet of a small model, or its limit of 12 tokens, for real programs; a prompt in both sets.
+def test_problems_of_a_file_are_for_models_with_a_tokenizer(write):
     task = make_task(f"code:file={write(*ROWS)},max_tokens=300")
     assert (task.name, task.alphabet, task.max_tokens, task.tool) == ("code", None, 300, None)
     train, held_out = ({p.prompt for p in task.problems(40, np.random.default_rng(0), side)} for side in (False, True))
@@ -134,7 +135,7 @@ def test_a_file_is_for_models_with_a_tokenizer(write):
         task.demonstration(next(p for p in task.train if "adds" in p.prompt), None)
 
 
-# Catches: each of the checks in `read`, left out.
+# Catches: a missing check in `read`.
 @pytest.mark.parametrize(("line", "words"), [
     ("{'prompt'}", "line 2 is not JSON"), ({"tests": ["pass"]}, 'line 2 has no text as its "prompt"'),
     ({"prompt": "p"}, 'line 2 has no list of texts as its "tests"'), ({"prompt": "p", "tests": []}, "no list of texts"),
@@ -144,18 +145,18 @@ def test_a_file_is_for_models_with_a_tokenizer(write):
     ({"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9"]}, "which checks no result; .* or call the func"),
     ({"prompt": "p", "tests": ["class T:\n    def test(self):\n        assert f(3) == 9"]}, "which checks no result"),
     ({"prompt": "p", "tests": ["f()"], "answer": 3}, '"answer" that is not a text')])
-def test_a_bad_line_is_named(write, line, words):
+def test_invalid_line_is_named(write, line, words):
     with pytest.raises(UserError, match=words):
         Code(write(SQUARE, line))
 
 
-def test_a_test_may_define_what_another_one_calls(write):
+def test_one_unit_test_may_define_what_another_calls(write):
     Code(write(SQUARE, {"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9", "check(f)"]},
                {"prompt": "q", "tests": ["class T:\n    assert f(3) == 9"]}))      # the body of a class is executed
 
 
-# Catches: a file that is opened at the first batch, or not checked.
-def test_bad_options():
+# Catches: a file that is opened only at the first batch; an option without a check.
+def test_invalid_options_are_refused():
     with pytest.raises(UserError, match="nowhere.jsonl cannot be read"):
         Code("nowhere.jsonl")
     with pytest.raises(UserError, match="seconds"):

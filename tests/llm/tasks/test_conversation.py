@@ -25,10 +25,10 @@ def nothing(prompt, response):
     return 0.0
 
 
-# Catches: a prompt that is the whole conversation; the assistant's last turn left in the prompt; extra keys of a
-# turn given to the template.
+# Catches: a prompt that is the whole conversation; the last assistant turn in the prompt; extra keys of a turn that
+# reach the template.
 @pytest.mark.parametrize("key", ["prompt", "messages"])
-def test_a_conversation_is_a_prompt(key):
+def test_conversation_becomes_prompt_and_messages(key):
     rows = [{key: [SYSTEM, *turns("1+1", "2", "2+2")], "level": 3}, {key: turns("3+3", "6"), "answer": 6},
             {key: [{**turns("hi")[0], "name": "x"}]}]
     task = UserTask(rows, nothing)
@@ -40,8 +40,8 @@ def test_a_conversation_is_a_prompt(key):
     assert as_text(found["2+2"]) == "system: Be brief.\nuser: 1+1\nassistant: 2\nuser: 2+2"
 
 
-# Catches: the reply that is compared with another field; a completion that is a list of one turn.
-def test_the_last_turn_of_the_assistant_is_the_answer():
+# Catches: a response that is compared with another field; the refusal of a completion that is a list of one turn.
+def test_last_assistant_turn_is_the_answer():
     task = UserTask([{"messages": turns("a", "b")}, {"prompt": turns("c"), "completion": turns("d", first="assistant"),
                                                      "answer": "e"}])
     found = {p.prompt: p for p in task.train + task.held_out}
@@ -49,15 +49,15 @@ def test_the_last_turn_of_the_assistant_is_the_answer():
     assert task.demonstration(found["c"], None) == "d" and task.reward(found["c"], "e") == 1
 
 
-# Catches: a reward that gets the whole conversation as its prompt, or not at all.
-def test_the_reward_gets_the_last_turn_and_the_conversation():
+# Catches: a reward that gets the whole conversation as its prompt, or does not get it at all.
+def test_reward_gets_the_last_turn_and_the_conversation():
     def reward(prompt, response, messages):
         return float(prompt == "c" and messages == turns("a", "b", "c"))
     task = UserTask([{"messages": turns("a", "b", "c")}, {"messages": turns("x")}], reward)
     assert [task.reward(p, "") for p in sorted(task.train + task.held_out, key=lambda p: p.prompt)] == [1, 0]
 
 
-# Catches: the same last turn taken for the same prompt; a conversation that is in both sets.
+# Catches: equal last turns that count as the same prompt; a conversation that is in both sets.
 def test_conversations_are_split_as_a_whole():
     rows = [{"prompt": turns(f"question {i}", "yes", "why?"), "copy": copy} for i in range(40) for copy in range(2)]
     task = UserTask(rows, nothing)
@@ -66,7 +66,7 @@ def test_conversations_are_split_as_a_whole():
     assert len(distinct(task.held_out)) == len(task.held_out) == 2 * len(held_out)
 
 
-# Catches: a mistake that a chat template meets during the training.
+# Catches: a fault that is found only when training applies the chat template.
 @pytest.mark.parametrize(("given", "words"), [
     ([], r'"prompt" is not a list of turns such as \[{"role": "user"'), (["hi"], "the role None in turn 1, but only"),
     ([{"role": "tool", "content": "x"}], "the role 'tool' in turn 1"), ([{"role": "user"}], "no text as the content"),
@@ -75,20 +75,20 @@ def test_conversations_are_split_as_a_whole():
     ([SYSTEM], "no user turn to reply to"), (turns("a", first="assistant"), "no user turn to reply to"),
     ([*turns("a", "b"), *turns("c", first="assistant")], "ends with two assistant turns"),
     (turns("\ud83d"), "unpaired surrogate in turn 1")])
-def test_a_wrong_conversation_is_named_with_its_line(given, words, tmp_path):
+def test_invalid_conversation_is_named_with_its_line(given, words, tmp_path):
     (tmp_path / "bad.jsonl").write_text(json.dumps({"prompt": "x"}) + "\n" + json.dumps({"prompt": given}))
     with pytest.raises(UserError, match=f"bad.jsonl, line 2: .*{words}.*; correct it"):
         UserTask(tmp_path / "bad.jsonl", nothing)
 
 
-# Catches: a small model that fails at a conversation; here it reads the last turn, as elsewhere.
-def test_a_character_model_reads_the_last_turn():
+# Catches: a small character model that fails for a conversation.
+def test_character_model_reads_the_last_turn():
     task = UserTask([{"prompt": turns("ab", "c", "ba"), "answer": "c"}, {"prompt": "b", "answer": "c"}])
     assert task.alphabet == "abc" and longest_prompt(task, CharTokenizer("abc")) == 2
 
 
-# Catches: TRL's forms of a pair that are left out; a shared beginning that is lost; a reward without fields.
-def test_pairs_of_conversations():
+# Catches: a form of TRL's pairs that is not read; a shared prompt that is lost; a reward that gets no fields.
+def test_pairs_of_conversations_are_read_in_all_forms():
     good, bad = turns("good", first="assistant"), turns("bad", first="assistant")
     asked = turns("a", "b", "c")
     explicit, implicit = {"prompt": asked, "chosen": good}, {"chosen": [*asked, *good], "rejected": [*asked, *bad]}
@@ -101,18 +101,18 @@ def test_pairs_of_conversations():
     assert sorted(task.reward(p, "bad") for p in task.train + task.held_out) == [1, 3]
 
 
-# Catches: conversations that differ earlier taken for a pair; a reason that names another field.
+# Catches: a pair of conversations that differ before the last turn; a reason that names another field.
 @pytest.mark.parametrize(("row", "fault"), [
     ({"chosen": turns("a", "b"), "rejected": turns("x", "c")}, '"prompt" is missing, and "chosen" and'),
     ({"chosen": [*turns("a"), *turns("b")], "rejected": [*turns("a"), *turns("c")]}, '"chosen" is not a'),
     ({"chosen": turns("a", "b", first="assistant"), "rejected": turns("a", "c", first="assistant")}, '"prompt" has')])
-def test_wrong_pairs_of_conversations_are_left_out(row, fault):
+def test_invalid_pairs_of_conversations_are_left_out(row, fault):
     rest = [{"prompt": p, "chosen": "b", "rejected": "c"} for p in "xy"]
     assert PairTask([*rest, row]).left_out[0].startswith(f"left out: 1 pair (pair 3), where {fault}")
 
 
 # Catches: one of two prompts that is silently ignored.
-def test_a_row_has_one_prompt():
+def test_row_with_two_prompts_is_refused():
     rows = [{"prompt": str(i), "messages": [{"role": "user", "content": "x"}], "answer": "y"} for i in range(2)]
     with pytest.raises(UserError, match='prompt 1 has both "prompt" and "messages"; leave one of them out'):
         make_task(rows)

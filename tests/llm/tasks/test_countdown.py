@@ -36,10 +36,10 @@ def solutions(numbers: tuple[int, ...]) -> dict[str, Fraction]:
     return found
 
 
-# Catches: float division, a missing operator, brackets that are not followed, a verifier that looks away from
-# the numbers used or from their number.
+# Catches: float division; a missing operator; ignored brackets; a verifier that ignores which numbers are used, or how
+# many.
 @pytest.mark.parametrize("numbers", [(3, 5, 7), (1, 1, 4), (2, 4, 8)])
-def test_the_verifier_agrees_with_brute_force(numbers):
+def test_verifier_agrees_with_brute_force(numbers):
     orders = set(permutations(numbers))
     every = {text: worth for order in orders for text, worth in solutions(order).items()}
     others = {text: worth for order in ((3, 5), (9, 5, 7), (1, 4), (2, 4, 4), (3, 5, 7, 1)) for text, worth
@@ -52,7 +52,7 @@ def test_the_verifier_agrees_with_brute_force(numbers):
         assert not any(TASK.reward(problem, text) for text in others)
 
 
-# Catches: no precedence, or one that is not Python's; rounding.
+# Catches: a precedence of operators that is not Python's; rounding.
 def test_values_are_exact():
     for text, worth in (("1+2*3", 7), ("8-3-2", 3), ("8/4/2", 1), ("(1/3)*3", 1), ("1/3+1/3+1/3", 1), ("0", 0),
                         ("((7))", 7), ("10*(20-1)", 190), ("9" * 50 + "-" + "9" * 49, Fraction(9 * 10**49))):
@@ -60,10 +60,10 @@ def test_values_are_exact():
     assert value("1/3") == Fraction(1, 3)
 
 
-# Catches: `eval`, a number of characters that is not limited, a list that forbids instead of one that allows, or
-# an exception of the parser's that gets out.
+# Catches: `eval`; no limit on the number of characters; a list of forbidden parts in place of allowed ones; an
+# exception of the parser that is not caught.
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_anything_else_is_worth_nothing_and_soon(text):
+def test_any_other_text_has_reward_0_quickly(text):
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -71,9 +71,9 @@ def test_anything_else_is_worth_nothing_and_soon(text):
     assert time.perf_counter() - start < 0.5
 
 
-# Catches: a target that is negative, broken or too large, or numbers out of range.
+# Catches: a target that is negative, a fraction or too large; numbers out of range.
 @pytest.mark.parametrize("task", [Countdown(), Countdown(numbers=4, largest=25)], ids=["3 of 9", "4 of 25"])
-def test_problems_are_what_they_say(task):
+def test_problems_have_valid_numbers_and_targets(task):
     for problem in task.problems(200, np.random.default_rng(0)):
         numbers, target = problem.data
         assert problem.prompt == f"{','.join(map(str, numbers))}={target}:"
@@ -83,7 +83,7 @@ def test_problems_are_what_they_say(task):
 
 # Catches: a smallest setting in which no prompt, or every one, is held out, so that `problems` never returns.
 @pytest.mark.parametrize("numbers", [2, 3])
-def test_the_smallest_settings_have_prompts_to_hold_out(numbers):
+def test_smallest_settings_have_prompts_for_both_sets(numbers):
     rng = np.random.default_rng(0)
     task = Countdown(numbers=numbers)
     assert {is_held_out(task.make(rng).prompt) for _ in range(500)} == {True, False}

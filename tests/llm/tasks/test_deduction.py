@@ -1,4 +1,4 @@
-"""The checker of proofs: what it accepts is valid by truth tables, and what a teacher proves is accepted."""
+"""The proof checker: accepted proofs are valid by truth tables, every rule is accepted, and errors are named."""
 import itertools
 import random
 import time
@@ -30,17 +30,17 @@ def valid(premises, goal):
     return held & ~rows(goal) == 0
 
 
-def test_the_truth_table_itself():
+def test_truth_table_decides_known_formulas():
     for premises, goal, holds in ([["a>b", "a"], "b", True], [["a>b", "b"], "a", False], [[], "a|-a", True],
                                   [["0"], "h", True], [["a|b"], "a&b", False], [["-a"], "a>b", True]):
         assert valid(map(parse, premises), parse(goal)) == holds
 
 
-# Catches: modus ponens backwards, lines of a closed box that stay known, a box that proves its last line without
-# its assumption, cases without one of the two implications, and every other rule that is not valid.
+# Catches: a reversed modus ponens; lines of a closed box that can still be used; a box that proves its last line
+# without its assumption; a distinction of cases without one of the two implications; any other rule that is not valid.
 @pytest.mark.parametrize("premises", [[], ["a>b"], ["a|b", "-a"], ["--a"], ["a&b"], ["a>b", "b>a", "a|b"]])
-def test_all_small_proofs_are_sound(premises):
-    """All texts of one and two lines over eight formulas, and of three over five; what they prove must be valid."""
+def test_small_proofs_prove_only_valid_formulas(premises):
+    """All texts of one and two lines over eight formulas, and of three over five. All that they prove must be valid."""
     premises = [parse(p) for p in premises]
     proved = set()
     for n, formulas, ends in ((1, 8, 3), (2, 8, 3), (3, 5, 2)):
@@ -57,7 +57,7 @@ def test_all_small_proofs_are_sound(premises):
         assert check(premises, formula, text).kind == ""
 
 
-# Catches: a rule that is not valid, wherever the small proofs above do not reach.
+# Catches: a rule that is not valid and does not occur in the small proofs above.
 def test_corrupted_proofs_are_rejected_or_still_valid():
     rng, accepted, refused = random.Random(0), 0, 0
     task = make_task("proofs:lines=8")
@@ -78,14 +78,14 @@ def test_corrupted_proofs_are_rejected_or_still_valid():
     assert accepted > 30 and refused > 1000
 
 
-# Catches: a rule that is missing.
+# Catches: a missing rule.
 @pytest.mark.parametrize(("premises", "goal", "proof"), [
     ("a", "a", "a"), ("a,b", "a&b", "a&b"), ("a&b", "b", "b"), ("a&b", "a", "a"), ("a", "a|b", "a|b"),
     ("b", "a|b", "a|b"), ("a|b,a>c,b>c", "c", "c"), ("a,a>b", "b", "b"), ("0", "a", "a"), ("--a", "a", "a"),
     ("a>b,b>c", "a>c", "[a,b,c]"), ("", "a>(b>a)", "[a,[b,a]]"), ("", "a>a", "[a]"), ("a>b,-b", "-a", "[a,b,0]"),
     ("a>b", "a>b", "a>b"), ("", "a|-a", "[-(a|-a),[a,a|-a,0],-a,a|-a,0],a|-a"), ("a,-a", "b", "0,b"),
     ("a|b", "b|a", "[a,b|a],[b,b|a],b|a"), ("a&(b&c)", "c", "b&c,c")])
-def test_every_rule(premises, goal, proof):
+def test_every_rule_is_accepted(premises, goal, proof):
     assert check([parse(p) for p in premises.split(",") if p], parse(goal), proof).kind == ""
 
 
@@ -103,7 +103,7 @@ def test_errors_name_the_line_and_the_reason(proof, line, kind, sound, proved):
     assert found.proved == (parse(proved) if proved else None)
 
 
-# Catches: a loop or an exception on a long or a strange text; time that grows exponentially.
+# Catches: an endless loop or an exception for a long or strange text; time that grows exponentially.
 def test_any_text_gets_a_verdict_quickly():
     texts = ["[a," * 250 + "a" + "]" * 249, "(" * 99 + "a", "-" * 400, "-" * 99 + "a", "a," * 499 + "a",
              "[a]," * 249 + "a", "x" * (LONGEST + 1), "\0", "é,∧", "]", "[", "[]", ",,", "a" + ">a" * 40,
@@ -117,8 +117,8 @@ def test_any_text_gets_a_verdict_quickly():
     assert time.process_time() - began < 5
 
 
-# Catches: brackets that are left out where they are needed, or a text that another formula also has.
-def test_formulas_and_their_texts():
+# Catches: missing brackets; one text for two different formulas.
+def test_formulas_keep_their_meaning_as_text():
     for text in ("a", "0", "-a", "--a", "a>b", "-(a&b)", "(a>b)>c", "a>(b|-c)", "-a&-(0|h)"):
         assert text_of(parse(text)) == text
     assert parse("(a>b)") == parse("a>b") and parse("a>0") == parse("-a") != parse("0>a")

@@ -11,7 +11,7 @@ from spinup.errors import UserError
 TASK = General()
 
 
-# Catches: an answer inside another word or number; an alternative that counts without its border.
+# Catches: an answer inside another word or number; an alternative answer without word boundaries.
 @pytest.mark.parametrize(("question", "response", "earned"), [
     ("What is the capital of France?", "The capital of France is PARIS.", 1.0),
     ("What is the capital of France?", "Parisian", 0.0), ("What is the capital of France?", "", 0.0),

@@ -1,4 +1,4 @@
-"""Number guessing: what the environment answers, what ends a game, and what the teacher does."""
+"""Number guessing: the replies of the environment, the end of a game, and the teacher."""
 import numpy as np
 import pytest
 
@@ -9,9 +9,9 @@ from spinup.errors import UserError
 HIDDEN = Problem("?", data=2 * 36)                                        # with 10 numbers, 6 is hidden
 
 
-# Catches: + and - exchanged; a game that goes on after the right number or after the last guess; a reward for
+# Catches: exchanged + and -; a game that continues after the right number or after the last guess; a higher reward for
 # fewer guesses.
-def test_a_game():
+def test_game_replies_and_rewards_only_the_right_number():
     task = make_task("guess:numbers=10,guesses=3")
     assert task.reward(HIDDEN, "4+8-6") == task.reward(HIDDEN, "6") == 1.0
     assert task.reward(HIDDEN, "4+8-7") == task.reward(HIDDEN, "4+") == 0.0
@@ -21,17 +21,17 @@ def test_a_game():
             task.reward(HIDDEN, text)
 
 
-# Catches: a character that is compared as if it were a digit, and the game goes on.
+# Catches: a character that is compared like a digit, so that the game continues.
 @pytest.mark.parametrize("turn", ["+", "-", "?"])
-def test_a_turn_that_is_no_digit_ends_the_game(turn):
+def test_turn_that_is_not_a_digit_ends_the_game(turn):
     task = make_task("guess:numbers=10")
     assert task.reward(HIDDEN, turn) == 0.0
     with pytest.raises(Disagreement, match="is over"):
         task.reward(HIDDEN, turn + "-6")
 
 
-# Catches: a hidden number that is out of range, or never one of them; a game that is on both sides.
-def test_games():
+# Catches: a hidden number out of range; a number that is never hidden; a game in both sets.
+def test_hidden_numbers_cover_the_range_and_sets_are_disjoint():
     task, rng = make_task("guess:numbers=8"), np.random.default_rng(0)
     train, held_out = task.problems(2000, rng), task.problems(300, rng, held_out=True)
     for games in train, held_out:
@@ -41,7 +41,7 @@ def test_games():
 
 
 # Catches: a teacher that uses the answers, or leaves the range; text beyond the limit or the alphabet.
-def test_the_teacher_guesses_at_random():
+def test_teacher_guesses_at_random():
     task, rng = make_task("guess:numbers=10"), np.random.default_rng(1)
     problems = task.problems(3000, rng)
     games = [task.demonstration(p, rng) for p in problems]

@@ -1,4 +1,4 @@
-"""The task json: parts of the reward that anyone can count, and prompts that are never in both sets."""
+"""The task json: the parts of its reward, and prompts that are never in both sets."""
 import numpy as np
 import pytest
 
@@ -9,8 +9,8 @@ TASK = Json()
 ANNA = Problem("", data={"name": "Anna", "age": 31, "city": "Paris"})
 
 
-# Catches: text around the object, a number as a text, a key that is missing, twice or too much; a value that
-# counts for another key; True, which equals 1, taken for a number.
+# Catches: a full reward for text around the object, a number as a text, or a missing, repeated or extra key; a value
+# that counts for another key; True that counts as the number 1.
 @pytest.mark.parametrize(("response", "twelfths"), [
     ('{"name": "Anna", "age": 31, "city": "Paris"}', 12), ('\n{"city":"Paris",\n"age":31,"name":"Anna"} ', 12),
     ('{"name": "Anna", "age": 31, "city": "Rome"}', 10), ('{"name": "Anna", "age": "31", "city": "Paris"}', 10),
@@ -21,12 +21,12 @@ ANNA = Problem("", data={"name": "Anna", "age": 31, "city": "Paris"})
     ('Here: {"name": "Anna", "age": 31, "city": "Paris"}', 0), ('{"name": "Anna", "age": 31, "city": "Par', 0),
     ('{"name": "Anna", "age": 31, "city": "Paris"}.', 0), ('"name"', 0), ("[]", 0), ("31", 0), ("", 0),
     ("[" * 10**5, 0), ('{"age":' + "9" * 5000 + "}", 0)])
-def test_parts_of_the_reward(response, twelfths):
+def test_reward_counts_the_object_its_keys_and_its_values(response, twelfths):
     assert TASK.reward(ANNA, response) == twelfths / 12
     assert TASK.reward(Problem("", data={**ANNA.data, "age": 1}), response.replace("31", "true")) < 1
 
 
-def test_prompts_hold_the_facts_and_are_never_in_both_sets():
+def test_prompts_contain_the_facts_and_are_never_in_both_sets():
     rng = np.random.default_rng(0)
     train, held_out = (TASK.problems(2000, rng, out) for out in (False, True))
     assert not {p.prompt for p in train} & {p.prompt for p in held_out}

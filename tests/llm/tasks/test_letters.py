@@ -13,13 +13,13 @@ TASK = Letters()
     ('The letter "r" occurs three times in "strawberry".', "3"), ("Twice.", "2"), ("1, not 3", "1"), ("ONE", "1"),
     ("once or twice", "1"), ("zero", "0"), ("0", "0"), ("10", "10"), ("someone", None), ("often", None), ("²", None),
     ("", None)])
-def test_the_first_number_counts(response, number):
+def test_first_number_of_a_response_counts(response, number):
     for answer in ("0", "1", "2", "3"):
         assert TASK.reward(Problem("", answer), response) == float(answer == number)
 
 
-# Catches: a wrong answer; a letter that never occurs twice, or that does not occur; a share of ones that a
-# policy without a look at the word could use.
+# Catches: a wrong answer; only letters that occur once; a letter that does not occur; so many answers of 1 that a
+# policy profits without reading the word.
 def test_answers_agree_with_a_count_by_hand():
     rng = np.random.default_rng(0)
     train, held_out = (TASK.problems(2000, rng, out) for out in (False, True))

@@ -1,4 +1,4 @@
-"""Locks and chains: the first wrong symbol ends the response, and only the whole code is solved."""
+"""Locks and chains: the first wrong symbol ends the response, and only the whole code earns 1."""
 import itertools
 
 import numpy as np
@@ -33,7 +33,7 @@ def responses(text, samples=400, seed=0):
 # Catches: a response that continues after a wrong symbol, or stops at a right one; an end token of the episode in
 # the mask; a reward for a part of the code, or for the end token.
 @pytest.mark.parametrize("text", ["lock:length=3,symbols=2,code=4", "chain:length=3", "chain:length=4,permuted=yes"])
-def test_the_first_wrong_symbol_ends_the_response(text):
+def test_first_wrong_symbol_ends_the_response(text):
     task, start, batch = responses(text)
     r, wrong, seen = batch.responses, 0.001 if "chain" in text else 0.0, set()
     assert r.finished.all()
@@ -48,8 +48,8 @@ def test_the_first_wrong_symbol_ends_the_response(text):
     assert seen == {0.0, wrong, 1.0}
 
 
-# Catches: a norm that is not set, with which tokens differ by half a nat; a teacher before the method.
-def test_the_initial_policy_is_uniform():
+# Catches: a norm that is not set, so that log-probabilities of tokens differ by half a nat; SFT before the method.
+def test_initial_policy_is_uniform():
     task = make_task("lock")
     start = fresh(config(), task)
     ids = torch.tensor([start.tokenizer.encode("a" + task.secret)])
@@ -58,8 +58,8 @@ def test_the_initial_policy_is_uniform():
     assert float((fresh(config(), make_task("copy")).model(ids % 11).softmax(-1) - 1 / 12).abs().max()) > 0.02
 
 
-# Catches: codes that depend on the seed of a run; a chain that is not RRR; a swap that is the same everywhere.
-def test_codes():
+# Catches: codes that depend on the seed of a run; a chain that is not RRR; a swap at all positions or at none.
+def test_codes_depend_only_on_the_options():
     assert make_task("lock:code=3").secret == make_task("lock:code=3").secret != make_task("lock:code=4").secret
     assert make_task("chain:length=5").secret == "RRRRR"
     assert {*make_task("chain:length=20,permuted=yes").secret} == {"L", "R"}
@@ -67,7 +67,7 @@ def test_codes():
 
 
 # Catches: a mask without a right symbol, or with the end of the episode; a demonstration that earns less than 1.
-def test_the_code_can_be_imitated():
+def test_code_can_be_imitated():
     task = make_task("lock:length=4,symbols=3")
     start, problem = fresh(config(), task), task.problems(1, np.random.default_rng(0))[0]
     assert task.reward(problem, task.demonstration(problem, None)) == 1.0

@@ -1,4 +1,4 @@
-"""A task from what the user typed."""
+"""`make_task`: tasks from names, classes, files, lists and objects."""
 import importlib
 import json
 import subprocess
@@ -30,8 +30,8 @@ from spinup.errors import UserError
 PROMPTS = ["one", "two", "three"]
 
 
-# Catches: a class that is not found; one that stands under another name than its own.
-def test_every_name_is_its_classes():
+# Catches: a class that is not found; a class under another name than its own.
+def test_each_task_name_is_that_of_its_class():
     assert {"copy", "reverse", "sort", "taste", "addition", "calculator", "code", "gsm8k"} <= {*task_names()}
     for name, path in task_names().items():
         module, _, cls = path.rpartition(".")
@@ -39,8 +39,8 @@ def test_every_name_is_its_classes():
         assert getattr(importlib.import_module(module), cls).name == name
 
 
-# Catches: a second list of tasks, which a new file would have to be added to.
-def test_a_new_file_is_a_new_task(tmp_path, monkeypatch):
+# Catches: a second list of tasks, to which a new file must be added.
+def test_new_file_is_a_new_task(tmp_path, monkeypatch):
     folder = tmp_path / "tasks"
     folder.mkdir()
     (folder / "shout.py").write_text('class Shout:\n    name = "shout"\n\nclass Helper:\n    name: str\n')
@@ -48,8 +48,8 @@ def test_a_new_file_is_a_new_task(tmp_path, monkeypatch):
     assert task_names.__wrapped__() == {"shout": "llm.tasks.shout.Shout"}
 
 
-# Catches: a task, torch or numpy imported to list the tasks or the pictures.
-def test_the_names_are_listed_without_torch():
+# Catches: an import of a task, torch or numpy to list the tasks or the pictures.
+def test_names_are_listed_without_torch():
     code = ("import sys; from llm.tasks.names import task_names; from llm.bench.pictures.names import picture_names;"
             "print(len(task_names()) > 8, len(picture_names()) > 3, {'torch', 'numpy'} & {*sys.modules})")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -86,7 +86,7 @@ NUMBER = 5
 
 @pytest.fixture
 def own_tasks(tmp_path, monkeypatch):
-    """A module and a package with tasks of one's own, importable; the file's path."""
+    """A module and a package with tasks of the user, which can be imported; the path of the module's file."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_tasks.py").write_text(OWN_TASK)
     (tmp_path / "my_package").mkdir()
@@ -97,9 +97,9 @@ def own_tasks(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-# Catches: a class of a module that is taken for a name or a file; options that stay texts, of a dataclass, of
-# annotations, of defaults; a path with a drive or a JSONL file among the options taken apart.
-def test_a_task_of_ones_own(own_tasks):
+# Catches: a class in a module that is read as a name or a file; options that stay texts, with a dataclass, annotations
+# or defaults; a path with a drive, or a JSONL file in the options, that is split.
+def test_task_class_of_the_user_is_created_with_its_options(own_tasks):
     for place in ("my_package.tasks", "my_tasks", str(own_tasks)):
         assert make_task(f"{place}:Shout").demonstration(Problem("a>"), None) == "A"
         task = make_task(f"{place}:Shout:times=3,loud=no,word=x.jsonl")
@@ -112,7 +112,7 @@ def test_a_task_of_ones_own(own_tasks):
     assert is_file("C:\\mine.jsonl") and is_file("my.data/mine.jsonl") and not is_file("gsm8k:file=x.jsonl")
 
 
-# Catches: a traceback, or a sentence that does not say what to type.
+# Catches: a traceback; a message without advice on what to type.
 @pytest.mark.parametrize(("text", "words"), [
     ("my_package.task:Shout", "--task my_package.task:Shout: there is no module 'my_package.task'; install"),
     ("no_package.tasks:Shout", "there is no module 'no_package'; install its package, or give its file"),
@@ -124,13 +124,13 @@ def test_a_task_of_ones_own(own_tasks):
     ("my_tasks:Shout:times=x", "in the task shout, times must be a whole number"),
     ("my_tasks:Shout:times", "write options as name=value"),
     ("my_tasks:Exact", "missing a required argument: 'times'; write its options as my_tasks:Exact:name=value")])
-def test_mistakes_in_a_task_of_ones_own_are_named(text, words, own_tasks):
+def test_mistakes_in_a_task_class_of_the_user_are_named(text, words, own_tasks):
     with pytest.raises(UserError, match=words):
         make_task(text)
 
 
-# Catches: a start that was made for another version of the code.
-def test_a_start_knows_the_code_of_a_task_of_ones_own(own_tasks):
+# Catches: an initial policy that was trained with another version of the code.
+def test_identity_of_a_task_of_the_user_depends_on_its_code(own_tasks):
     def found():
         sys.modules.pop("my_tasks", None)
         cfg = LanguageConfig(task="my_tasks:Shout")
@@ -151,8 +151,8 @@ def test_options_are_read():
     assert type(make_task("sort:symbols=12")) is not Copy
 
 
-# Catches: a prompt file taken for a task, a task for a prompt file, or a task that is made anew.
-def test_files_lists_and_tasks(tmp_path):
+# Catches: a file of prompts that is read as a task name, or the reverse; a task object that is created again.
+def test_files_lists_and_task_objects_are_accepted(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps({"prompt": p, "answer": p}) + "\n" for p in PROMPTS))
     for given in (str(path), path):
@@ -167,8 +167,8 @@ def test_files_lists_and_tasks(tmp_path):
         make_task("C:\\mine.jsonl")
 
 
-# Catches: a verifier that stays although the user gave another, or other parts of a task that get lost with it.
-def test_a_reward_replaces_the_verifier(tmp_path):
+# Catches: a verifier that stays although the user gives a reward; other parts of the task that are lost.
+def test_reward_of_the_user_replaces_the_verifier(tmp_path):
     (tmp_path / "mine.py").write_text("def score(prompt, response):\n    return len(prompt) + len(response) / 10\n")
     plain = Calculator()
     for task in (make_task("calculator", lambda p, r: len(p) + len(r) / 10), make_task("calculator",
@@ -182,7 +182,7 @@ def test_a_reward_replaces_the_verifier(tmp_path):
         make_task("copy", lambda p, r: 1 / 0).reward(Problem("a"), "b")
 
 
-# Catches: a misspelling without the nearest name, or a value that is found wrong only when it is used.
+# Catches: a misspelling without the nearest name; a wrong value that is found only when it is used.
 @pytest.mark.parametrize(("text", "words"), [
     ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "A task is addition, .*JSONL.*:Class"),
     ("reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
@@ -191,13 +191,13 @@ def test_a_reward_replaces_the_verifier(tmp_path):
     ("addition:drop=2", "in the task addition, drop must be from 0 to 1"), ("addition:teacher=flawd", "mean 'flawed'?"),
     ("gsm8k", "gsm8k:file=PATH"), ("gsm8k:max_tokens=0", "in the task gsm8k, max_tokens must be"),
     ("gsm8k:file=no.jsonl", "no.jsonl cannot be read")])
-def test_mistakes_are_named(text, words):
+def test_mistakes_in_names_and_options_are_named(text, words):
     with pytest.raises(UserError, match=words):
         make_task(text)
 
 
-# Catches: an object without a verifier that is found out an hour later.
-def test_what_is_no_task_is_refused():
+# Catches: an object without a verifier that is found only in training.
+def test_object_that_is_not_a_task_is_refused():
     class Half:
         name, alphabet, max_tokens, tool = "half", None, 5, None
     with pytest.raises(UserError, match="type Half has no problems"):
@@ -211,8 +211,8 @@ def test_what_is_no_task_is_refused():
         make_task("copy", 5)
 
 
-# Catches: a number that is taken for the mark of what is missing.
-def test_a_response_of_one_token_is_enough():
+# Catches: a limit of 1 that is read as a missing limit.
+def test_limit_of_one_token_is_accepted():
     class One(Task):
         name, alphabet, max_tokens = "one", "ab", 1
 
@@ -230,13 +230,13 @@ def test_a_response_of_one_token_is_enough():
 PAIRS = [{"prompt": f"{p}>", "chosen": p, "rejected": p[::-1]} for p in PROMPTS]
 
 
-# Catches: pairs taken for prompts without an answer, or prompts for pairs without a text; a file that is looked
-# at below its first line.
+# Catches: pairs that are read as prompts without an answer; prompts that are read as pairs without a text; a decision
+# that depends on later lines.
 @pytest.mark.parametrize(("rows", "kind"), [
     (PAIRS, PairTask), ([{"prompt": "a", "rejected": "b"}, *PAIRS], PairTask), ([{"chosen": "b"}, *PAIRS], PairTask),
     ([{"prompt": p, "answer": p} for p in PROMPTS], UserTask),
     ([{"prompt": "a", "answer": "b"}, *({"answer": "x", **pair} for pair in PAIRS)], UserTask)])
-def test_pairs_are_told_from_prompts(rows, kind, tmp_path):
+def test_first_row_decides_between_pairs_and_prompts(rows, kind, tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("\ufeff\n \n" + "".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     for given in (str(path), path, rows):
@@ -244,15 +244,15 @@ def test_pairs_are_told_from_prompts(rows, kind, tmp_path):
 
 
 def reward_model_of(alphabet: str) -> RewardModel:
-    """A reward model that has learned nothing."""
+    """An untrained reward model."""
     torch.manual_seed(0)
     tokenizer = CharTokenizer(alphabet)
     return RewardModel(ScalarModel(Transformer(Shape(tokenizer.vocab_size, 64, 1, 16, 2, 2, 8, 32)), 0.2), tokenizer)
 
 
-# Catches: a measure, or pairs, or what was left out of them, that gets lost with a reward of the user's; a column
-# that only one method has as the measure of all.
-def test_what_a_task_also_has_stays_with_another_reward():
+# Catches: a measure, pairs, or reports of left-out pairs that are lost with a reward of the user; a measure that only
+# one method has.
+def test_measure_and_pairs_stay_with_another_reward():
     rows = [*PAIRS, {"prompt": "four>"}]
     plain, taste = PairTask(rows), Taste()
     judge = reward_model_of(plain.alphabet)
@@ -267,9 +267,9 @@ def test_what_a_task_also_has_stays_with_another_reward():
     assert (copied.measure, copied.pairs, copied.gold, copied.judge) == ("held_out_accuracy", None, None, None)
 
 
-# Catches: a response that is judged as if it answered another prompt; the verifier's word lost, by which one sees
-# what a learned reward is worth; exact agreement with one answer of many, or the model's own word, taken for that.
-def test_a_reward_model_judges():
+# Catches: a response that is judged with another prompt; a lost verifier, which gives the true reward; exact agreement
+# with one of many answers, or the output of the reward model, as the true reward.
+def test_reward_model_judges_and_the_verifier_is_the_true_reward():
     plain = make_task("copy")
     judge = reward_model_of(plain.alphabet)
     task = make_task(plain, judge)
@@ -287,8 +287,8 @@ def test_a_reward_model_judges():
         assert task.rewards([Problem("one")], ["two"]) == [task.judge("one", "two")]
 
 
-# What people do with a reward model. Catches: its folder taken for file.py:function, or asked for answers.
-def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_path, beginner):
+# Catches: the folder of a reward model that is read as file.py:function, or that requires answers.
+def test_folder_of_a_reward_model_judges_prompts_of_the_user(tmp_path, beginner):
     pairs = [{"prompt": p, "chosen": "a", "rejected": "b"} for p in ("ab>", "ba>", "aa>")]
     folder = llm.reward_model(pairs, model=beginner, total_steps=1, held_out=4, calibration=8, log_dir=str(tmp_path),
                               quiet=True, tensorboard=False, threads=1).directory
@@ -301,16 +301,15 @@ def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_pat
         make_task(["ab>", "ba>"], beginner)
 
 
-# Catches: a task that is made, and its file opened, to ask it for a tool that it has not.
-def test_a_tool_is_found_without_a_tasks_file():
+# Catches: a task whose file is opened only to find that the task has no tool.
+def test_tool_is_found_without_the_file_of_a_task():
     assert speaking_task("calculator:digits=1").tool("[1*2+3]") == "=5;"
     for task in "reverse", "gsm8k:file=gone.jsonl", "code:file=gone.jsonl", "prompts.jsonl", {"callable": "mine"}:
         assert getattr(speaking_task(task), "tool", None) is None
 
 
-# Catches: a list of a task's attributes that another judge copies and that forgets one, here the prompts; then
-# eight of them are measured and not all.
-def test_the_longest_prompt_is_found_with_another_judge_too():
+# Catches: a task with another reward that lacks the list of prompts, so that only eight prompts are measured.
+def test_longest_prompt_is_found_with_another_reward_too():
     prompts = [*(f"{i:02}>" for i in range(200)), "0" * 40 + ">"]
     judge = reward_model_of("0123456789>")
     for reward in (None, lambda p, r: 0.0, judge):
@@ -322,7 +321,7 @@ def test_the_longest_prompt_is_found_with_another_judge_too():
 
 
 class Plain:
-    """The least that a task of the user's own must have."""
+    """The minimum that a task of the user must have."""
 
     name, alphabet, max_tokens = "plain", "ab", 2
 
@@ -336,9 +335,8 @@ class Plain:
         return 2 * (response == problem.prompt)
 
 
-# Catches: a class that must be derived from ours; a default that it lacks; an attribute of the class in place of
-# the object's.
-def test_an_object_of_the_right_form_is_a_task():
+# Catches: a required base class; a missing default; an attribute of the class in place of the object's.
+def test_object_of_the_right_form_is_a_task():
     mine = Plain()
     mine.max_tokens = 7
     task = make_task(mine)
@@ -349,8 +347,8 @@ def test_an_object_of_the_right_form_is_a_task():
     assert judged.rewards([Problem("abc")], ["a"]) == [3.0] and judged.demonstration(Problem("a"), None) == "a"
 
 
-# Catches: `rewards` of a task, all at once, that stays where the user gave a reward.
-def test_a_reward_of_the_users_replaces_both_forms():
+# Catches: `rewards`, for all responses at once, that stays although the user gives a reward.
+def test_reward_of_the_user_replaces_reward_and_rewards():
     class Many(Plain):
         def rewards(self, problems, responses):
             return [9.0] * len(problems)
@@ -358,21 +356,21 @@ def test_a_reward_of_the_users_replaces_both_forms():
     assert make_task(Many(), lambda prompt, response: 0.5).rewards([Problem("a")], ["a"]) == [0.5]
 
 
-# Catches: a traceback for a module of the user's that cannot be imported.
+# Catches: a traceback for a module of the user that cannot be imported.
 @pytest.mark.parametrize("text", ["import not_there_at_all", "1 / 0", "raise SystemExit"])
-def test_a_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
+def test_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
     (tmp_path / "broken_task.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="--task broken_task:Mine: broken_task cannot be imported"):
         make_task("broken_task:Mine")
 
 
-# Catches: names with spaces, commas or wrappers whose files are passed over, or a file called like a task.
+# Catches: ignored files whose names have spaces or are beside commas or wrappers; a file with the name of a task.
 @pytest.mark.parametrize(("task", "reward", "files"), [
     ("mine.jsonl", "", 1), ("length,coef=0.5:mine.jsonl", "exact", 1), ("reverse", "my dir/r.py:f", 1),
     ("mine.jsonl+2*other.jsonl", "exact,2*r.py:f", 3), ("vote:mine.jsonl", "r.py:f,my dir/r.py:f", 3),
     ("reverse:length=3", "exact", 0)])
-def test_the_files_of_a_task_and_its_reward_are_found(task, reward, files, tmp_path, monkeypatch):
+def test_files_of_a_task_and_its_reward_are_found(task, reward, files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my dir").mkdir()
     for name in ("mine.jsonl", "other.jsonl", "r.py", "my dir/r.py", "reverse", "exact"):

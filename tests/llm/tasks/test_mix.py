@@ -12,10 +12,10 @@ from llm.warmup import identity
 from spinup.errors import UserError
 
 
-# Catches: weights as they are typed, without their sum; a task whose problems come only now and then.
+# Catches: weights that are not divided by their sum; a task that is too rare in short lists of problems.
 @pytest.mark.parametrize(("text", "share"), [("reverse+sort:length=4", 0.5), ("0.7*reverse+0.3*sort:length=4", 0.7),
                                              ("3*reverse + sort:length=4", 0.75)])
-def test_the_shares_are_the_weights(text, share):
+def test_shares_of_the_tasks_follow_the_weights(text, share):
     task, rng = make_task(f"mix:{text}"), np.random.default_rng(0)
     for n in (1, 2, 7, 40, 400):
         first = sum(len(p.prompt) == 7 for p in task.problems(n, rng))
@@ -23,8 +23,9 @@ def test_the_shares_are_the_weights(text, share):
     assert sum(len(task.problems(1, rng)[0].prompt) == 7 for _ in range(400)) == pytest.approx(400 * share, abs=40)
 
 
-# Catches: the reward of the first task for all; a demonstration of another problem; held-out prompts in training.
-def test_each_problem_belongs_to_its_own_task():
+# Catches: the reward of the first task for all problems; a demonstration of another problem; held-out prompts in
+# training.
+def test_each_problem_uses_its_own_task():
     task, rng = make_task("mix:reverse+sort:length=4"), np.random.default_rng(0)
     problems = task.problems(50, rng)
     texts = [task.demonstration(p, rng) for p in problems]
@@ -39,8 +40,8 @@ def test_each_problem_belongs_to_its_own_task():
     assert (mixed.measure, mixed.name) == ("held_out_reward", "mix_reverse_taste")
 
 
-# Catches: a reward that the tasks of a mixture do not get; a long prompt of a file that is not looked at.
-def test_a_mixture_of_files_has_a_reward(tmp_path):
+# Catches: a reward that does not reach the tasks of a mixture; a long prompt of a file that is ignored.
+def test_mixture_of_files_uses_the_given_reward(tmp_path):
     for name in "ab":
         rows = [{"prompt": f"{name}{i}" + "!" * 200 * (i == 7), "max_words": 3} for i in range(30)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -57,7 +58,7 @@ def test_a_mixture_of_files_has_a_reward(tmp_path):
 
 
 # Catches: parts of a reward that a mixture loses.
-def test_the_parts_of_a_reward_are_kept():
+def test_parts_of_a_reward_are_kept():
     task = make_task("mix:addition+addition:digits=2", lambda prompt, response: {"a": 0.5, "b": float(len(response))})
     found = task.rewards(task.problems(4, np.random.default_rng(0)), ["", "1", "22", "333"])
     assert [x.parts for x in found] == [{"a": 0.5, "b": float(n)} for n in range(4)]
@@ -70,14 +71,14 @@ def test_the_parts_of_a_reward_are_kept():
     ("mix:reverse+sort:lenght=4", "the task sort has no option 'lenght'"),
     ("mix:hints:reverse+sort", "write it first, as in hints:mix:reverse+sort"),
     ("mix:reverse+calculator", "calculator has a tool"), ("mix:sort+tictactoe", "tictactoe has a tool, several turns")])
-def test_what_is_no_mixture(text, words):
+def test_invalid_mixtures_are_refused(text, words):
     with pytest.raises(UserError) as caught:
         make_task(text)
     assert words in str(caught.value)
 
 
 # Catches: problems sorted by task; answers of the wrong task of a mixture.
-def test_any_part_of_a_batch_has_all_tasks_and_votes_compare_answers():
+def test_parts_of_a_batch_have_all_tasks_and_votes_compare_answers():
     task = make_task("vote:mix:scratchpad+steps")
     problems = task.problems(64, np.random.default_rng(0))
     assert {p.of.data[0] for p in problems[:16]} == {0, 1}
@@ -86,6 +87,6 @@ def test_any_part_of_a_batch_has_all_tasks_and_votes_compare_answers():
     assert list(task.rewards([second] * 5, ["(000)4", "4", "(1)4", "3", "3"])) == [1, 1, 1, 0, 0]
 
 
-def test_a_weight_without_an_end_is_refused():
+def test_infinite_weight_is_refused():
     with pytest.raises(UserError, match="weight that is too large"):
         make_task(f"mix:{'9' * 400}*reverse+sort")

@@ -1,4 +1,4 @@
-"""The user's own preferences, from the file to what is learned from them."""
+"""Preference pairs of the user, from the file to the trained model."""
 import json
 import re
 from itertools import permutations
@@ -21,7 +21,7 @@ from spinup.runs.files import read_json
 
 RUN = Path("runs/x/x_s1")
 RNG = np.random.default_rng(0)
-# Letters in their order are preferred to the reverse; every prompt comes twice, and `hgf>` is held out.
+# Letters in alphabetical order are preferred to the reverse. Every prompt occurs twice, and `hgf>` is held out.
 LETTERS = sorted({"".join(sorted(p)) for p in permutations("abcdefgh", 3)})
 PAIRS = [{"prompt": f"{three[::-1]}>", "chosen": three[:n], "rejected": three[::-1][:n]}
          for three in LETTERS[:30] + LETTERS[-2:] for n in (2, 3)]
@@ -30,7 +30,7 @@ WORDS = ["--task", "mine.jsonl", "--held-out", 8, "--threads", 1, "--no-tensorbo
 
 
 def pair(**changes):
-    """One pair, with some fields changed; None leaves one out."""
+    """One pair, with some fields changed; None removes a field."""
     fields = {"prompt": "one>", "chosen": "good", "rejected": "bad", **changes}
     return {k: v for k, v in fields.items() if v is not None}
 
@@ -41,7 +41,7 @@ def jsonl(rows):
 
 @pytest.fixture
 def write(tmp_path):
-    """Write mine.jsonl, a pair a line, and give its path."""
+    """Write mine.jsonl, one pair per line, and return its path."""
     def write(rows):
         path = tmp_path / "mine.jsonl"
         path.write_text(rows if isinstance(rows, str) else jsonl(rows), "utf-8")
@@ -51,7 +51,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def mine(write):
-    """PAIRS as mine.jsonl, and no curve."""
+    """PAIRS as mine.jsonl."""
     write(PAIRS)
 
 
@@ -59,9 +59,9 @@ def check_refused(done, words):
     assert done.code == 2 and words in done.err and done.err.startswith("spinup: ") and done.err.count("\n") == 1
 
 
-# Catches: chosen and rejected exchanged; a teacher that shows something else; characters of one field alone;
-# max_tokens without the end token; a line's number that counts only the lines with something on them.
-def test_a_file_is_read(write):
+# Catches: exchanged chosen and rejected responses; a teacher that shows another text; an alphabet from one field only;
+# max_tokens without the end token; line numbers that skip empty lines.
+def test_file_of_pairs_is_read(write):
     rows = [pair(chosen="as\u2028it", demonstration="x", completion="y"), pair(prompt="two>", rejected="worse")]
     path = write("\ufeff\n" + jsonl(rows).replace("\n", "\n\n"))
     for task in PairTask(path), PairTask(str(path)):
@@ -76,17 +76,16 @@ def test_a_file_is_read(write):
     assert PairTask([pair(), pair(prompt="two>", rejected="b" * 999)]).max_tokens == 256
 
 
-# Catches: a list read as a file; places counted from 0.
-def test_a_list_is_read():
+# Catches: a list that is read as a file; places that are counted from 0.
+def test_list_of_pairs_is_read():
     task = PairTask([pair(), pair(prompt="two>"), pair(prompt=None), "three>"])
     assert sorted(where for side in (False, True) for where, *_ in task.pairs(side)) == ["pair 1", "pair 2"]
     assert task.name == "pairs"
     assert task.left_out == ['left out: 2 pairs (pair 3, pair 4), where "prompt" is missing']
 
 
-# Catches: a pair whose prompt is tested on and learned from; one on neither side; pairs of other prompts than the
-# problems have.
-def test_no_prompt_is_learned_from_and_tested_on():
+# Catches: a pair whose prompt is in both sets; a pair in neither set; pairs with other prompts than the problems.
+def test_no_prompt_is_in_both_sets_of_pairs():
     task = PairTask(PAIRS)
     sides = [task.pairs(held_out) for held_out in (False, True)]
     learned, tested = ({problem.prompt for _, problem, _, _ in side} for side in sides)
@@ -100,16 +99,16 @@ def test_no_prompt_is_learned_from_and_tested_on():
             assert problem.answer == chosen
 
 
-# Catches: white space that must be as it is in the file; a part that is taken for the whole; a reward that is
-# given and not asked.
-def test_what_a_response_is_worth():
+# Catches: white space around a response that counts; a part of the response that counts as the whole; a given reward
+# that is ignored.
+def test_chosen_response_has_reward_1_unless_a_reward_is_given():
     problem = Problem("one>", "good ")
     for response, worth in (("good", 1.0), (" good\n", 1.0), ("goo", 0.0), ("good.", 0.0), ("bad", 0.0), ("", 0.0)):
         assert PairTask(PAIRS).reward(problem, response) == worth
     assert PairTask(PAIRS, lambda prompt, response: len(prompt) + len(response) / 10).reward(problem, "abc") == 4.3
 
 
-# What is left out.
+# Pairs that are left out.
 
 FAULTS = [
     ({"prompt": None}, '"prompt" is missing'), ({"chosen": None}, '"chosen" is missing'),
@@ -123,23 +122,23 @@ FAULTS = [
     ({"rejected": "good"}, "both responses are the same")]
 
 
-# Catches: a fault that ends the run, or goes unseen; a list of messages taken for its text.
+# Catches: a fault that ends the run or is not reported; a list of messages that is read as a text.
 @pytest.mark.parametrize(("changes", "fault"), FAULTS, ids=[f"{i}" for i in range(len(FAULTS))])
-def test_each_fault_is_named(changes, fault):
+def test_pair_with_a_fault_is_left_out_and_named(changes, fault):
     task = PairTask([pair(), pair(**changes), pair(prompt="two>")])
     assert task.left_out == [f"left out: 1 pair (pair 2), where {fault}"]
     assert len(task.pairs() + task.pairs(True)) == 2
 
 
-# JSON may hold half of a character, which no file of ours could. Catches: a UnicodeEncodeError in place of this.
+# JSON may contain an unpaired surrogate, which cannot be written as UTF-8. Catches: a UnicodeEncodeError.
 @pytest.mark.parametrize("name", ["prompt", "chosen", "rejected"])
-def test_half_a_character_is_left_out(name, write):
+def test_pair_with_an_unpaired_surrogate_is_left_out(name, write):
     path = write(json.dumps(pair(**{name: "\ud83d"})) + "\n" + jsonl([pair(), pair(prompt="two>")]))
     assert PairTask(path).left_out == [f'left out: 1 pair (line 1), where "{name}" contains an unpaired surrogate']
 
 
-# Catches: a sentence for each pair; null taken for a text; one place too many or too few.
-def test_left_out_pairs_are_counted_and_the_first_named():
+# Catches: a sentence for each pair; null that is read as a text; one place too many or too few.
+def test_left_out_pairs_are_counted_and_the_first_are_named():
     rows = [pair(prompt=f"{i}>", **({"rejected": None} if i % 2 else {"chosen": "bad"} if i == 4 else {}))
             for i in range(1, 14)]
     rows[-1]["rejected"] = None                                           # which is null in a file
@@ -149,7 +148,7 @@ def test_left_out_pairs_are_counted_and_the_first_named():
     assert left_out(list("abcde"), "so") == "left out: 5 pairs (a, b, c, d, e), where so"
 
 
-# Catches: a mistake that is found later than this, without its place, or in many lines.
+# Catches: a fault that is found later, or is reported without its place or in several lines.
 @pytest.mark.parametrize(("text", "words"), [
     ("", "holds no pair to learn from; write one such as "),
     (jsonl([pair(rejected=None)] * 7), 'holds no pair to learn from (left out: 7 pairs (line 1, line 2, line 3, line 4,'
@@ -158,7 +157,7 @@ def test_left_out_pairs_are_counted_and_the_first_named():
     (jsonl([pair()]) + '["a", "b"]', "line 2 is not a JSON object; write one such as "),
     (jsonl([pair()]) + '{"prompt" "b"}', "line 2 is not JSON"), ('{"chosen": "good"', "line 1 is not JSON")],
     ids=lambda x: x[:25])
-def test_a_bad_file_is_refused(write, text, words):
+def test_invalid_file_is_refused(write, text, words):
     path = write(text)
     with pytest.raises(UserError) as caught:
         PairTask(path)
@@ -166,8 +165,8 @@ def test_a_bad_file_is_refused(write, text, words):
     assert "such as" not in words or '{"prompt": "...", "chosen": "...", "rejected": "..."}' in str(caught.value)
 
 
-# Catches: a traceback for a file that cannot be read; a sentence that shows a file of prompts.
-def test_an_unreadable_file_is_refused(tmp_path):
+# Catches: a traceback for a file that cannot be read; a message that shows the form of prompts in place of pairs.
+def test_unreadable_file_is_refused(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9", "chosen": "a", "rejected": "b"}')
     for name, words in (("no.jsonl", r"no such file.*chosen"), (".", "cannot be read"), ("latin.jsonl", "as UTF-8")):
         with pytest.raises(UserError, match=words):
@@ -178,7 +177,7 @@ def test_an_unreadable_file_is_refused(tmp_path):
         PairTask([])
 
 
-# Catches: a folder that is made before the file is read; an error that is no sentence.
+# Catches: a folder that is made before the file is read; an error that is not one sentence.
 @pytest.mark.parametrize(("text", "words"), [
     ("", "at least two different prompts"), ("\n \n", "at least two different prompts"),
     (jsonl([{"chosen": "\n\nHuman: a", "rejected": "\n\nHuman: b"}] * 3), '"prompt" is missing); write one such as'),
@@ -187,16 +186,16 @@ def test_an_unreadable_file_is_refused(tmp_path):
     (jsonl([pair(prompt="p" * 600), pair(prompt="q" * 600)]), "a prompt of 600 tokens and a response of 5")],
     ids=lambda x: x[:25])
 @pytest.mark.parametrize("method", ["reward_model", "dpo", "sft"])
-def test_a_bad_file_leaves_nothing_behind(method, text, words, write, cli, tree):
+def test_invalid_file_leaves_no_folder(method, text, words, write, cli, tree):
     write(text)
     check_refused(cli("llm", method, *WORDS), words)
     assert tree() == ["mine.jsonl"]
 
 
-# As tokens.
+# Pairs as tokens.
 
 class Words:
-    """A tokenizer without characters: a token a word."""
+    """A tokenizer with one token per word."""
 
     def encode(self, text):
         return [1 + sum(map(ord, word)) for word in text.split()]
@@ -214,23 +213,23 @@ CUT = [("line 1", Problem("a"), "one two three", "one two four"), ("line 2", Pro
        ("line 3", Problem("c"), "five", "six"), ("line 4", Problem("a"), "one two", "one two three")]
 
 
-# Catches: characters counted in place of tokens; a text taken for equal to one that goes on where it ends, as in
-# line 4; what is kept in another order than its prompts.
-def test_what_is_the_same_as_tokens_is_left_out(capsys):
+# Catches: a limit in characters in place of tokens; a text that counts as equal to a longer one with the same start, as
+# in line 4; responses in another order than their prompts.
+def test_pairs_with_equal_tokens_are_left_out(capsys):
     assert as_tokens(CUT, 4) == ([Problem("a"), Problem("c"), Problem("a")],
                                  ["one two three", "one two four", "five", "six", "one two", "one two three"])
     assert capsys.readouterr().out == (
         "left out: 1 pair (line 2), where both responses are the same within 4 tokens\n")
     assert as_tokens(CUT, 3)[0] == [Problem("a"), Problem("c"), Problem("a")]
     assert as_tokens(CUT, 2, quiet=True) == ([Problem("c")], ["five", "six"])
-    assert capsys.readouterr().out.count("\n") == 1                       # of 3 tokens; nothing where it is to be quiet
+    assert capsys.readouterr().out.count("\n") == 1                       # of 3 tokens; no message if quiet
     for held_out, what in ((False, "learn from"), (True, "test on")):
         with pytest.raises(UserError, match=f"no pair of mine is left to {what}, because .* within 2 tokens; raise"):
             as_tokens(CUT[:2], 2, held_out)
 
 
-# Catches: what the task left out said twice, or never; an error for a task that leaves nothing out.
-def test_what_the_task_left_out_is_said_once(capsys):
+# Catches: a report of left-out pairs that is printed twice or never; an error for a task that leaves nothing out.
+def test_left_out_pairs_of_the_task_are_reported_once(capsys):
     for held_out in (True, False):
         as_tokens(CUT, 9, held_out, left_out=["first", "second"])
     assert capsys.readouterr().out.splitlines() == ["first", "second", *[
@@ -239,9 +238,9 @@ def test_what_the_task_left_out_is_said_once(capsys):
     assert capsys.readouterr().out == ""
 
 
-# All of a large file, answered at every row, would be more than fits. Catches: no limit; the first ones alone, in
-# a file that is sorted; a limit on those that are learned from.
-def test_of_many_held_out_pairs_some_from_all_over_the_file_are_tested_on():
+# All held-out pairs of a large file would be too many for each row of the log. Catches: no limit; only the first pairs,
+# in a file that is sorted; a limit on the training pairs.
+def test_held_out_pairs_are_limited_and_spread_over_the_file():
     many = [(f"line {i}", Problem(f"{i}"), "five", "six") for i in range(3 * HELD_OUT_PAIRS + 5)]
     numbers = [int(problem.prompt) for problem in as_tokens(many, 9, held_out=True)[0]]
     assert HELD_OUT_PAIRS // 2 < len(numbers) <= HELD_OUT_PAIRS and numbers[-1] > len(many) - 10
@@ -251,10 +250,11 @@ def test_of_many_held_out_pairs_some_from_all_over_the_file_are_tested_on():
 
 # From the command line.
 
-# Catches: chosen and rejected exchanged on their way; pairs drawn from the policy in place of those of the file.
+# Catches: exchanged chosen and rejected responses; pairs that are sampled from the policy in place of those of the
+# file.
 @pytest.mark.long("dpo", "kto")
 @pytest.mark.parametrize("method", ["reward_model", "dpo", "kto"])
-def test_what_is_preferred_is_learned(method, mine, cli, beginner, tmp_path):
+def test_preferences_of_a_file_are_learned(method, mine, cli, beginner, tmp_path):
     done = cli("llm", method, *WORDS, "--model", beginner, "--total-steps", 40, "--lr", 0.01, "--batch", 32,
                "--exp-name", "x")
     result = read_json(tmp_path / RUN / "result.json")
@@ -262,11 +262,11 @@ def test_what_is_preferred_is_learned(method, mine, cli, beginner, tmp_path):
     assert "pair accuracy " + format(result["pair_accuracy"], ".3f") in done.out and "left out" not in done.out
 
 
-# Catches: a measure that the run of another method does not have, and that its result would be NaN by.
+# Catches: a measure that the run of a method does not have, so that its result is NaN.
 @pytest.mark.parametrize(("method", "measure"), [
     ("sft", "held_out_accuracy"), ("grpo", "held_out_accuracy"), ("online_dpo", "held_out_accuracy"),
     ("simpo", "pair_accuracy")])
-def test_every_method_takes_the_file(method, measure, mine, beginner, tmp_path):
+def test_every_method_accepts_a_file_of_pairs(method, measure, mine, beginner, tmp_path):
     (tmp_path / "score.py").write_text("def score(prompt, response):\n    return len(response) % 2\n")
     settings = {"prompts": 4, "samples": 2} if method == "grpo" else {"batch": 32}
     result = getattr(llm, method)(str(tmp_path / "mine.jsonl"), reward=f"{tmp_path / 'score.py'}:score", total_steps=2,
@@ -275,8 +275,8 @@ def test_every_method_takes_the_file(method, measure, mine, beginner, tmp_path):
     assert read_json(result.directory / "result.json")[measure] == result.quality
 
 
-# Catches: what is left out said twice, in spite of --quiet, or not at all.
-def test_the_command_line_says_what_is_left_out(write, cli, beginner):
+# Catches: a report of left-out pairs that is printed twice, with --quiet, or not at all.
+def test_command_line_reports_left_out_pairs(write, cli, beginner):
     alike = [{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS]
     write([*(new if i % 2 else old for i, (old, new) in enumerate(zip(PAIRS, alike, strict=True), 1)),
            {"prompt": "abc>", "chosen": "abc"}])
@@ -292,9 +292,9 @@ def test_the_command_line_says_what_is_left_out(write, cli, beginner):
     assert cli(*words, "--max-tokens", 2, "--quiet").out == ""
 
 
-# Catches: a run that begins although it has nothing to compare.
+# Catches: a run that starts although it has no pairs to compare.
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
-def test_pairs_that_begin_alike_are_refused_where_the_rest_is_cut(method, write, cli, tree, beginner):
+def test_pairs_that_are_equal_within_the_limit_are_refused(method, write, cli, tree, beginner):
     write([{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS])
     before = tree()
     check_refused(cli("llm", method, *WORDS, "--quiet", "--model", beginner, "--max-tokens", 2),
@@ -302,17 +302,17 @@ def test_pairs_that_begin_alike_are_refused_where_the_rest_is_cut(method, write,
     assert tree() == before
 
 
-# Catches: a model without a character of the file.
-def test_a_model_of_other_characters_is_refused(write, cli, tree, beginner):
+# Catches: training with a model that lacks a character of the file.
+def test_model_without_a_character_of_the_file_is_refused(write, cli, tree, beginner):
     write([*PAIRS, pair(prompt="abc>", chosen="xyz", rejected="abc")])
     before = tree()
     check_refused(cli("llm", "dpo", *WORDS, "--quiet", "--model", beginner), "'x' is not in the alphabet 'abcdefghij>'")
     assert tree() == before
 
 
-# Without a model imitation of what was chosen comes first. Catches: a teacher that shows what was rejected; a
-# reward of its own for the judged file, and with it another start.
-def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
+# Without a model, SFT on the chosen responses comes first. Catches: a teacher that shows rejected responses; a reward
+# model that changes the settings of SFT, and so the initial policy.
+def test_file_of_pairs_is_enough_to_train_a_policy(mine, cli, curve, tmp_path):
     small = [*WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--sft-accuracy", 0.1]
     done = cli("llm", "reward_model", *small, "--total-steps", 4, "--exp-name", "judge")
     assert done.code == 0 and done.out.count("\ninitial policy: ") == 1
@@ -330,10 +330,10 @@ def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
     assert is_held_out(prompt) and prompt in {p["prompt"] for p in PAIRS} and len(shown) == 9
 
 
-# Catches: whole responses in `eval`, where training cuts them; pairs that are equal after the cut; ties that
-# count as wrong there and half in the log.
+# Catches: uncut responses in `eval`, although training cuts them; pairs that are equal after the cut; ties that count
+# as wrong in `eval` and as half in the log.
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
-def test_eval_judges_what_the_log_judges(method, write, cli, beginner, monkeypatch, tmp_path):
+def test_eval_judges_the_same_responses_as_the_log(method, write, cli, beginner, monkeypatch, tmp_path):
     write([{**p, "chosen": p["chosen"] + "abc", "rejected": p["rejected"] + "cba"} for p in PAIRS])
     done = cli("llm", method, *WORDS, "--model", beginner, "--total-steps", 1, "--lr", 1e-9, "--batch", 8,
                "--max-tokens", 2, "--exp-name", "x")
@@ -355,7 +355,7 @@ def test_eval_judges_what_the_log_judges(method, write, cli, beginner, monkeypat
 # Catches: pairs in another order after the file is read again.
 @pytest.mark.long("dpo")
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
-def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, curve, beginner, monkeypatch, tmp_path):
+def test_stopped_run_resumes_with_the_same_pairs(method, mine, cli, curve, beginner, monkeypatch, tmp_path):
     words = ["llm", method, *WORDS, "--quiet", "--model", beginner, "--batch", 8, "--lr", 0.01, "--total-steps", 20]
     assert cli(*words, "--exp-name", "whole").code == 0
 
@@ -369,8 +369,8 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, c
     assert 5 < rows < 15 and curve(tmp_path / RUN) == curve(tmp_path / "runs/whole/whole_s1")
 
 
-# Catches: a list taken for prompts.
-def test_from_python(beginner, tmp_path, capsys):
+# Catches: a list of pairs that is read as prompts.
+def test_list_of_pairs_trains_a_policy_from_python(beginner, tmp_path, capsys):
     result = llm.dpo(PAIRS, model=beginner, total_steps=40, lr=0.01, batch=32, log_dir=str(tmp_path), **SETTINGS)
     assert result.measure == "pair_accuracy" and result.quality > 0.9
     assert result.policy.respond("hgf>") and capsys.readouterr().out == ""

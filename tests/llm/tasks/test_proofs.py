@@ -20,10 +20,10 @@ def theorem(text, proof="", lemmas=()):
     return Problem(made.statement, proof, made)
 
 
-# Catches: a proof that the checker rejects, a line that the proof does not need, a trivial theorem, options that
-# do nothing.
+# Catches: a proof that the checker rejects; a line that the proof does not need; a trivial theorem; options without an
+# effect.
 @pytest.mark.parametrize("options", ["", "lines=1", "lines=7,least=5", "atoms=3", "extra=0", "atoms=8", "turns=2"])
-def test_the_checker_accepts_every_proof_of_the_teacher(options):
+def test_checker_accepts_every_proof_of_the_teacher(options):
     task, rng = make_task(f"proofs:{options}"), np.random.default_rng(0)
     seen = set()
     for held_out in (False, True):
@@ -40,8 +40,8 @@ def test_the_checker_accepts_every_proof_of_the_teacher(options):
     assert seen == {*range(task.least, task.lines + 1), *ATOMS[:task.atoms]}
 
 
-# Catches: a held-out theorem that occurs in training with other letters, or with its premises in another order.
-def test_held_out_theorems_are_new_in_any_letters():
+# Catches: a held-out theorem that occurs in training with other letters or with another order of its premises.
+def test_held_out_theorems_are_new_with_any_letters():
     task = make_task("proofs:atoms=3,extra=0")
     learned = {p.prompt for p in task.problems(3000, np.random.default_rng(0))}
     for p in task.problems(30, np.random.default_rng(1), held_out=True):
@@ -52,15 +52,15 @@ def test_held_out_theorems_are_new_in_any_letters():
                 assert f"{','.join(order)}:{goal}." not in learned
 
 
-def test_the_reward_is_the_verdict_of_the_checker():
+def test_reward_is_the_verdict_of_the_checker():
     task, problem = make_task("proofs"), theorem("a,a>b,b>c:c.")
     for proof, reward in {"b,c.": 1, "b,c": 1, "a,b,b,c.": 1, "c.": 0, "b.": 0, "": 0, ".": 0, "b,c,.": 0}.items():
         assert task.reward(problem, proof) == reward
 
 
-# Catches: an error message in the mask, a second attempt after a right one, a third attempt, a message that names
+# Catches: an error message in the mask; a second attempt after a right one; a third attempt; a message that names
 # another line.
-def test_a_wrong_attempt_is_repaired():
+def test_wrong_attempt_can_be_repaired_once():
     task, problem = make_task("proofs:turns=2"), theorem("a,a>b,b>c:c.", "b,c")
     episode = task.open(problem)
     assert episode.act("b,a>c,c.") == (0.0, False) and episode.observe() == "?2N."
@@ -77,8 +77,8 @@ def test_a_wrong_attempt_is_repaired():
         make_task("proofs:lines=2,least=3")
 
 
-# Catches: a teacher that never errs before its proof, or always; an error in the mask.
-def test_half_of_the_demonstrations_begin_with_an_error():
+# Catches: a teacher that always or never makes an error before its proof; an error in the mask.
+def test_half_of_the_demonstrations_start_with_an_error():
     task, rng = make_task("proofs:turns=2,least=2"), np.random.default_rng(0)
     problems = task.problems(200, rng)
     texts = [task.demonstration(p, rng) for p in problems]
@@ -91,9 +91,9 @@ def test_half_of_the_demonstrations_begin_with_an_error():
         assert "?" not in start.tokenizer.decode(own) and start.tokenizer.decode(own).endswith(problems[row].answer)
 
 
-# Catches: a lemma that the right lines do not prove, a box that stays open, a lemma that is a premise, a line
-# after the wrong one; a whole proof without the proof of a lemma, or with a lemma after its use.
-def test_lemmas_of_a_wrong_proof_shorten_the_next_one():
+# Catches: a lemma that the right lines do not prove; a box that stays open; a lemma that is a premise; a line after the
+# wrong one; a whole proof without the proof of a lemma, or with a lemma after its use.
+def test_lemmas_of_a_wrong_proof_shorten_the_next_proof():
     task, problem = make_task("proofs"), theorem("a,a>b,b>c,c>d,d>e:e.")
     found = task.lemmas(problem, "a,b,[f,c,e]. c")
     assert {text_of(f): lemma.proof for f, lemma in found.items()} == {"b": "a,b", "f>c": "a,b,[f,c]"}

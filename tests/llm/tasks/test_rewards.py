@@ -24,12 +24,13 @@ def worth(reward, response, **row):
     return made.reward(made.train[0], response)
 
 
-# Catches: white space that counts; a number that equals no text.
-def test_exact():
+# Catches: white space around a response that counts; an answer that is a number and equals no response.
+def test_exact_compares_without_outer_white_space():
     assert [worth("exact", r, answer=7) for r in ("7", " 7\n", "07", "")] == [1, 1, 0, 0]
 
 
-# Catches: texts compared in place of numbers; the first number taken; an answer without dollar signs not read.
+# Catches: a comparison of texts in place of numbers; the first number in place of the last; an answer without dollar
+# signs that is not read.
 @pytest.mark.parametrize(("answer", "response", "right"), [
     ("42", "So the answer is 42.", 1), (42, r"We get \boxed{42}, not 43", 1), ("1/2", "0.5", 1),
     (r"\frac{1}{2}", r"it is $\frac{2}{4}$", 1), ("x^2+1", "$1+x^2$", 1), ("1,200", "$1{,}200$", 1),
@@ -37,17 +38,17 @@ def test_exact():
     ("3", "The answer is 3e8", 0), ("300000000", "It is 3e8.", 1), ("1e-07", "1e-07", 1), ("50", "50%", 1),
     (r"1.6\times10^{-19}", r"$9.1\times10^{-31}$", 0), (r"1.6\times10^{-19}", r"$1.6\times10^{-19}$", 1),
     ("42", r"\boxed{42}. The final answer is 43.", 0)])
-def test_math(answer, response, right):
+def test_math_compares_the_values_of_expressions(answer, response, right):
     assert worth("math", response, answer=answer) == right
 
 
-# Catches: the beginning of a long response read, and not its end, where the answer is.
-def test_of_a_long_response_the_end_is_read():
+# Catches: the start of a long response in place of its end, which has the answer.
+def test_math_reads_the_end_of_a_long_response():
     assert worth("math", "x " * 15_000 + r"\boxed{42}", answer="42") == 1
 
 
-# Catches: a time limit that ends the run: the exception of math-verify is no `Exception`.
-def test_an_expression_that_takes_too_long_has_no_number(monkeypatch):
+# Catches: a time limit that ends the run, because the exception of math-verify is not an `Exception`.
+def test_expression_that_takes_too_long_has_no_number(monkeypatch):
     class Slow:
         is_number = True
 
@@ -58,27 +59,27 @@ def test_an_expression_that_takes_too_long_has_no_number(monkeypatch):
     assert rewards._number(Slow()) is None and time.perf_counter() - began < 4
 
 
-# Catches: references within a schema that are refused.
-def test_a_schema_may_refer_to_its_own_parts():
+# Catches: the refusal of references within a schema.
+def test_schema_may_refer_to_its_own_parts():
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
     assert [worth("json", x, schema=schema) for x in ('{"a": 1}', '{"a": "b"}')] == [1, 0]
-    assert worth("json", "5", schema={"enum": [{"$ref": "#/nowhere"}, 5]}) == 1            # data, and no reference
+    assert worth("json", "5", schema={"enum": [{"$ref": "#/nowhere"}, 5]}) == 1            # data, not a reference
     assert worth("json", '{"type": "object"}', schema={"$ref": "https://json-schema.org/draft/2020-12/schema"}) == 1
 
 
-# Catches: a reward that fails, or takes minutes, for what a policy may write.
+# Catches: a reward that fails, or takes minutes, for a text that a policy may write.
 @pytest.mark.long("math")
 @pytest.mark.parametrize("name", ["exact", "math", "json", "regex", "length"])
-def test_every_text_has_a_reward_quickly(name, capfd):
+def test_hostile_texts_get_a_reward_quickly(name, capfd):
     began = time.perf_counter()
     made = task(name, answer="42", schema={"type": "integer"}, pattern="[0-9]+", max_words=5)
-    for text in HOSTILE[:4] if name == "math" else HOSTILE:               # a time limit each
+    for text in HOSTILE[:4] if name == "math" else HOSTILE:               # each takes the time limit
         assert 0 <= made.reward(made.train[0], text) <= 1
     assert time.perf_counter() - began < 15 and capfd.readouterr() == ("", "")
 
 
 # Catches: JSON that only Python reads; a fence around it; a schema that is ignored, or fetched from the network.
-def test_json():
+def test_json_needs_valid_json_that_fits_the_schema():
     schema = {"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}
     for response, plain, valid in (('{"name": "x"}', 1, 1), ('{"name": "x", "age": "3"}', 1, 0), ("[1]", 1, 0),
                                    ('```json\n{"name": "x"}\n```', 0, 0), ("{'name': 1}", 0, 0), ("NaN", 0, 0),
@@ -92,18 +93,18 @@ def test_json():
         worth("json", '"a"', schema={"pattern": "("})
 
 
-# Catches: a pattern that only has to be found somewhere.
-def test_regex():
+# Catches: a match anywhere in the response.
+def test_regex_must_match_the_whole_response():
     responses = "12 apples\n", "12 apples!", "x 12 apples"
     assert [worth("regex", r, pattern="[0-9]+ apples") for r in responses] == [1, 0, 0]
 
 
-# Catches: a cliff at the limit; a negative number beyond twice as many.
-def test_length():
+# Catches: a sudden drop of the reward at the limit; a negative reward beyond twice the limit.
+def test_length_reward_falls_linearly_beyond_the_limit():
     assert [worth("length", "w " * n, max_words=4) for n in (0, 4, 5, 6, 8, 100)] == [1, 1, 0.75, 0.5, 0, 0]
 
 
-# Catches: a field that is wrong in one line and is found during the training.
+# Catches: a wrong field in one line that is found only in training.
 @pytest.mark.parametrize(("reward", "row", "words"), [
     ("regex", {"pattern": "("}, r"prompt 1: the field \"pattern\" is '\(', which is not a regular expression"),
     ("regex", {"pattern": ["a"]}, "write a regular expression as a text"), ("regex", {}, 'has no field "pattern"'),
@@ -111,13 +112,13 @@ def test_length():
     ("json", {"schema": 5}, "is not a JSON schema"), ("length", {"max_words": "5"}, "\"max_words\" is '5'; write a"),
     ("length", {"max_words": 0}, "whole number of at least 1"), ("math", {"answer": " "}, '"answer" is empty'),
     ("exact,0.2*length", {"answer": "1"}, 'no field "max_words", which the reward length')])
-def test_a_wrong_field_is_found_before_training(reward, row, words):
+def test_wrong_field_is_found_before_training(reward, row, words):
     with pytest.raises(UserError, match=words):
         task(reward, **row)
 
 
-# Catches: a missing library that is a traceback; a thread in which the time limit fails without a word.
-def test_what_a_reward_needs_is_named(monkeypatch):
+# Catches: a traceback for a missing library; a time limit that silently fails in a thread.
+def test_missing_requirements_of_a_reward_are_named(monkeypatch):
     with monkeypatch.context() as hidden:
         hidden.setitem(sys.modules, "math_verify", None)
         hidden.setitem(sys.modules, "jsonschema.exceptions", None)
@@ -139,17 +140,17 @@ def test_what_a_reward_needs_is_named(monkeypatch):
     assert "works only in the main thread" in errors[0]
 
 
-# Catches: a ready-made reward without a docstring for the docs, or one that is not called by its fields' names.
-def test_each_is_a_plain_function():
+# Catches: a ready-made reward without a docstring for the documentation; a function with another name than its reward.
+def test_ready_made_rewards_have_docstrings_and_their_own_names():
     for name, function in ready_made().items():
         assert function.__doc__.startswith("Return ") and function.__name__ == name
 
 
-# Catches: a field that is looked at only when a response can be read, which is after the folder was made.
+# Catches: a field that is checked only with a response, after the folder has been made.
 @pytest.mark.parametrize(("reward", "row"), [
     ("math", {"answer": "\\text{}"}), ("exact", {"answer": " "}), ("json", {"schema": {"$ref": "#/nope"}}),
     ("json", {"schema": {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}}}),
     ("json", {"schema": json.loads('{"items": ' * 200 + "{}" + "}" * 200)})])
-def test_a_wrong_field_is_found_before_any_response(reward, row):
+def test_wrong_field_is_found_before_any_response(reward, row):
     with pytest.raises(UserError, match='the field "(answer|schema)"'):
         task(reward, **row)

@@ -9,7 +9,7 @@ from spinup.errors import UserError
 
 
 # Catches: another score than reasoning-gym's; the first tags instead of the last; a prompt in both sets.
-def test_scores_are_those_of_reasoning_gym():
+def test_scores_equal_those_of_reasoning_gym():
     pytest.importorskip("reasoning_gym")
     from reasoning_gym import create_dataset
     task, rng = make_task("rg:leg_counting,max_animals=3,size=3000"), np.random.default_rng(0)
@@ -27,8 +27,8 @@ def test_scores_are_those_of_reasoning_gym():
         assert task.reward(problem, task.demonstration(problem, rng)) == 1.0
 
 
-# Catches: a score that raises, which would end a training; answers of a generator that gives none.
-def test_an_answer_of_another_form_scores_nothing():
+# Catches: a score that raises an error, which would end training; a demonstration for a generator without answers.
+def test_answer_of_another_form_is_not_right():
     pytest.importorskip("reasoning_gym")
     task, rng = make_task("rg:graph_color,size=50"), np.random.default_rng(0)
     problem, = task.problems(1, rng)
@@ -37,7 +37,7 @@ def test_an_answer_of_another_form_scores_nothing():
         task.demonstration(problem, rng)
 
 
-# Catches: a traceback; a score that passes a response to `eval`; a search for held-out problems without an end.
+# Catches: a traceback; a score that passes a response to `eval`; an endless search for held-out problems.
 @pytest.mark.parametrize(("text", "words"), [
     ("rg", "the task rg needs a generator; write one such as rg:leg_counting"),
     ("rg:leg_countin", "no generator 'leg_countin'. Did you mean 'leg_counting'?"),
@@ -56,8 +56,8 @@ def test_mistakes_are_named(text, words):
     assert words in str(error.value)
 
 
-# Catches: a traceback for a missing package, or no line to type.
-def test_without_reasoning_gym_one_line_says_what_to_type(monkeypatch):
+# Catches: a traceback for a missing package; a missing install command.
+def test_missing_reasoning_gym_gives_the_pip_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
     with pytest.raises(UserError, match=r"needs reasoning_gym; type: pip install 'spinup-rl\[rg\]'"):
         make_task("rg:leg_counting")

@@ -1,4 +1,4 @@
-"""Whatever an answer does: a verdict, soon, and nothing of it left. What a machine cannot limit, limits() must say."""
+"""Every answer gets a verdict soon and leaves nothing behind. `limits()` names what this machine cannot limit."""
 import os
 import platform
 import socket
@@ -18,7 +18,7 @@ from spinup.runs.seccomp import ALWAYS, CLONE, FCNTL, MACHINES, PRLIMIT, SOCKET,
 
 SQUARE = "def f(x): return x * x"
 TESTS = ["assert f(3) == 9", "assert f(-2) == 4"]
-NO_NAMESPACES = ("libc.unshare(", "libc and (")                           # what a container's kernel answers
+NO_NAMESPACES = ("libc.unshare(", "libc and (")                           # as in a container without namespaces
 NO_SECCOMP = ("if refused and ", "if 0 and ")
 NO_NPROC = ("RLIMIT_NPROC, (0, 0)", "RLIMIT_CORE, (0, 0)")
 LOOP = "0.5 s of processor time"
@@ -49,7 +49,7 @@ HOSTILE = {             # what it does, and a part of the error
 
 @pytest.fixture(autouse=True)
 def left(tmp_path_factory, monkeypatch):
-    """After each test: none of the processes that were started, not even as a zombie, and no temporary folder."""
+    """Assert after each test that no started process is left, not even a zombie, and no temporary folder."""
     folder, started = tmp_path_factory.mktemp("temporary"), []
 
     class Popen(subprocess.Popen):
@@ -68,7 +68,7 @@ def left(tmp_path_factory, monkeypatch):
 
 
 def python_for_all():
-    """A Python that a plain user may run, as the child needs the standard library alone; "" where there is none."""
+    """A Python that a plain user may run, because the child needs only the standard library; "" if there is none."""
     for python in (sys.executable, "/usr/bin/python3"):
         with suppress(OSError):
             subprocess.run([python, "-I", "-S", "-c", "import json, ctypes"], user=NOBODY, check=True)
@@ -78,7 +78,7 @@ def python_for_all():
 
 @pytest.fixture(params=["this user", "a plain user"])
 def user(request, monkeypatch):
-    """Who runs the answer: the user of this test, root perhaps, and one who has no rights."""
+    """The user who runs the answer: the user of this test, perhaps root, or a user without privileges."""
     if request.param == "this user":
         yield request.param
         return
@@ -99,7 +99,7 @@ def user(request, monkeypatch):
 
 @pytest.fixture
 def without(monkeypatch):
-    """A kernel that lacks something."""
+    """Simulate a kernel that lacks some features."""
     def change(*changes):
         for old, new in changes:
             assert sandbox.CHILD.count(old) == 1
@@ -115,8 +115,8 @@ def free():
     return limits().partition("no limits on ")[2].partition(" (")[0].split(", ")[:-1]
 
 
-# Catches: a test that is left out or counted twice; going on with the tests of an answer that did not run.
-def test_verdicts():
+# Catches: a test that is left out or counted twice; tests that still run after the answer failed to run.
+def test_verdict_counts_the_passed_tests():
     verdict = judge(SQUARE, TESTS)
     assert (verdict.passed, verdict.total, verdict.error, verdict.solved) == (2, 2, "", True)
     assert 0 < verdict.seconds < 4
@@ -128,13 +128,13 @@ def test_verdicts():
     assert judge(SQUARE, ["assert f(2) == 4", "while True: pass", "pass"], seconds=0.2).passed == 1
 
 
-# Catches: each by its own; no ITIMER_PROF, no time limit on join, stderr somewhere else, a token that is known, a
-# pass where no verdict came, `except Exception`, no check for NUL, plain "utf-8" for the answer.
+# Catches, one per case: a missing ITIMER_PROF; a missing time limit on join; stderr in another place; a token that is
+# known; a pass without a verdict; `except Exception`; a missing check for NUL; plain "utf-8" for the answer.
 @pytest.mark.parametrize("what", HOSTILE)
-def test_an_accident_is_a_failure_and_soon(what, monkeypatch):
+def test_faulty_answers_fail_quickly(what, monkeypatch):
     code, error = HOSTILE[what]
     start = time.perf_counter()
-    if LOOP in error:                                                     # on a busy machine the other clock is first
+    if LOOP in error:                                                     # a busy machine reaches the other limit first
         wait = subprocess.Popen.communicate
         monkeypatch.setattr(subprocess.Popen, "communicate", lambda self, job, timeout: wait(self, job, 9 * timeout))
     verdict = judge(code, TESTS, seconds=0.5 if LOOP in error else 0.3)
@@ -142,31 +142,31 @@ def test_an_accident_is_a_failure_and_soon(what, monkeypatch):
     assert time.perf_counter() - start < 6 and verdict.seconds < 6
 
 
-# Catches: reading on to the end, however far that is, and all of it into memory.
-def test_a_flood_is_cut_off():
+# Catches: a reader that reads all output, however long it is, into memory.
+def test_too_much_output_ends_the_answer_early():
     verdict = judge("while True: print('x' * 1000)", TESTS, seconds=4.0)
     assert verdict.seconds < 3 and "printed" in verdict.error
 
 
-# Catches: a line that the limit cut behind its first word, taken for a whole one.
+# Catches: a line that the limit cuts after its first word and that counts as complete.
 @pytest.mark.long
-def test_wherever_a_flood_is_cut_off_there_is_a_verdict():
+def test_output_that_is_cut_anywhere_gives_a_verdict():
     for size in range(65_700, 65_780, 1):
         verdict = judge(f"print('x' * {size})", TESTS[:1], seconds=4.0)
         assert (verdict.passed, verdict.total) in ((0, 1), (1, 1))
 
 
-# Catches: a limit that is claimed and not set; each of them without its line in the child.
+# Catches: a limit that is claimed but not set; a missing line in the child for one of the limits.
 @pytest.mark.parametrize(("kind", "code"), {
     "memory": "x = bytearray(10**9)",
     "the size of files": "open('a', 'w').write('x' * (2 << 20))",
     "the number of files": "for i in range(150): open(str(i), 'w').close()",
     "processes": "import os\nif os.fork() == 0: os._exit(0)"}.items())
-def test_what_is_limited_fails_and_what_is_not_is_said(kind, code):
+def test_each_resource_is_limited_or_reported_as_unlimited(kind, code):
     assert judge(f"{code}\n{SQUARE}", TESTS).solved == (kind in free())
 
 
-# Catches: no unshare and no seccomp, or `network` taken off the list without either.
+# Catches: neither unshare nor seccomp; `network` that is removed from the list without either.
 def test_no_connection_comes_out():
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
@@ -178,7 +178,8 @@ def test_no_connection_comes_out():
     assert reached == ("network" in free())
 
 
-# Catches: no mount_setattr; no chdir, after which the working folder is that below, and cannot be written to.
+# Catches: a missing mount_setattr; a missing chdir, so that the working folder is the one below the mount, which is
+# read-only.
 def test_only_its_own_folder_can_be_written_to(tmp_path):
     mark = tmp_path / "mark"
     judge(f"open({str(mark)!r}, 'w').close()", ["pass"])
@@ -197,16 +198,16 @@ def test_ordinary_programs_run_and_see_no_secrets(monkeypatch):
     assert judge(code, tests).error == ""
 
 
-# Catches: counting the bytes per test; a verdict of another job; an order of completion.
-def test_many_in_order():
+# Catches: bytes that are counted per test; a verdict of another job; verdicts in the order of completion.
+def test_judge_many_keeps_the_order_of_jobs():
     jobs = [(f"import time\ntime.sleep({0.1 * (i == 0)})\nf = lambda x: x + {i}", [f"assert f({i}) == {j}"])
             for i in range(4) for j in (2 * i, 2 * i + 1)]
     verdicts = judge_many(jobs, workers=3, seconds=1.0)
     assert [verdict.passed for verdict in verdicts] == [1, 0] * 4
 
 
-# Catches: giving up on seccomp too when namespaces are refused; no line of warning, or two; an untrue claim.
-def test_without_namespaces(without, tmp_path, capsys):
+# Catches: no seccomp if namespaces are refused; no warning, or two; a false claim of `limits`.
+def test_sandbox_works_without_namespaces(without, tmp_path, capsys):
     without(NO_NAMESPACES)
     assert [judge(SQUARE, TESTS).solved for _ in range(2)] == [True, True]
     assert capsys.readouterr().err.count("\n") == 1
@@ -223,8 +224,8 @@ def test_without_namespaces(without, tmp_path, capsys):
     test_only_its_own_folder_can_be_written_to(tmp_path)
 
 
-# Catches: a warning where there is nothing to warn of.
-def test_quiet_where_everything_is_limited(without, capsys):
+# Catches: a warning although everything is limited.
+def test_warning_appears_only_if_something_is_not_limited(without, capsys):
     without()
     judge(SQUARE, TESTS)
     assert bool(capsys.readouterr().err) == bool(free())
@@ -236,10 +237,10 @@ filtered = pytest.mark.skipif(not seccomp_filter(threads=False, sockets=False), 
 EPERM, ENOSYS = 1, 38
 
 
-# Catches: no filter in the process of the answer; a jump of one instruction more or less; arguments
-# that are not read.
+# Catches: a missing filter in the process of the answer; a jump that is one instruction too long or too short; ignored
+# arguments.
 @filtered
-def test_calls_that_reach_other_processes_are_refused(user):
+def test_system_calls_that_reach_other_processes_are_refused(user):
     column = MACHINES[platform.machine()][0]
     calls = {name: (EPERM, numbers[column], 0, 0, 0, 0, 0) for name, numbers in ALWAYS.items() if numbers[column]}
     fcntl, prlimit = FCNTL[column], PRLIMIT[column]
@@ -259,10 +260,10 @@ def test_calls_that_reach_other_processes_are_refused(user):
     assert verdict.solved, verdict.error
 
 
-# Catches: no filter; capabilities that root keeps; a process of the tests whose memory may be opened.
+# Catches: a missing filter; capabilities that root keeps; a process of the tests whose memory can be opened.
 @filtered
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_an_answer_reaches_no_process(user, namespaces, without):
+def test_answer_reaches_no_other_process(user, namespaces, without):
     without(*[] if namespaces else [NO_NAMESPACES])
     code = ("import os\ndef harm(pid):\n  os.kill(pid, 9)\n"
             "def opened(pid):\n  found = []\n  names = [f'fd/{i}' for i in range(9)] + ['mem']\n"
@@ -282,8 +283,8 @@ def test_an_answer_reaches_no_process(user, namespaces, without):
     assert len(tests) == 3 or user == "a plain user" and not namespaces
 
 
-# Catches: tests or token in the answer's process; a comparison that the answer's object makes; a descriptor that
-# leads to the verdict; a reply that is believed to be well formed.
+# Catches: tests or token in the answer's process; a comparison by the answer's object; a file descriptor that leads to
+# the verdict; a reply whose form is not checked.
 @pytest.mark.parametrize(("code", "error"), {
     "import __main__, os\nfor i in range(3): os.write(1, f'\\n{__main__.token} {i} \\n'.encode())": "token",
     "import __main__\n__main__.tests[:] = ['pass'] * 2": "tests",
@@ -300,13 +301,13 @@ def test_an_answer_reaches_no_process(user, namespaces, without):
     "f = lambda x: 0": "Assertion",
     "import gc\nf = lambda x: 9\ntest = ' '.join(('assert', 'f(3)', '==', '9'))\n"
     "for o in gc.get_objects():\n  if isinstance(o, list) and test in o: f.found": "f(-2)"}.items())
-def test_the_verdict_is_not_the_answers(code, error):
+def test_answer_cannot_forge_its_verdict(code, error):
     verdict = judge(code, TESTS)
     assert not verdict.solved and error in verdict.error and verdict.error
 
 
-# Catches: an error without a text, which would be a verdict without a complaint.
-def test_an_empty_error_is_no_pass():
+# Catches: an error with an empty text, which would count as a pass.
+def test_error_with_an_empty_text_is_not_a_pass():
     forged = ("import os\ndef f(*a, **k):\n  while True:\n"
               "    os.write(4, b'{\"error\": [], \"text\": \"\"}\\n')\n    os.read(3, 65536)\n")
     assert judge(forged, ["f(1)", "assert f(2) == 4", "assert f(3) == 9"]).passed == 0
@@ -314,7 +315,7 @@ def test_an_empty_error_is_no_pass():
 
 
 # Catches: an object of the answer that turns its difference to the expected value into 0.
-def test_an_answer_cannot_choose_its_distance_to_the_expected_value():
+def test_answer_cannot_choose_its_distance_to_the_expected_value():
     plain = "class A:\n  def __sub__(self, x): return 0.0\n  __rsub__ = __sub__\ndef f(x): return A()"
     object_first = ("class A:\n  def __sub__(self, x): return self\n  __rsub__ = __sub__\n"
                     "  def __abs__(self): return 0.0\ndef f(x): return A()")
@@ -339,16 +340,16 @@ def test_an_answer_cannot_choose_its_distance_to_the_expected_value():
     assert judge(honest, ["assert V(1, 2) * V(3, 4) == 11", "assert (V(1, 2) * 2).x == (2, 4)"]).solved
 
 
-# Catches: names of Python's own that the answer gives to the tests.
-def test_a_test_has_pythons_own_functions():
+# Catches: builtin functions that the answer replaces in the tests.
+def test_tests_use_the_builtin_functions_of_python():
     forged = "import json\nf = lambda x: 0\nabs = lambda x: 0\nall = isinstance = lambda *a: True\n"
     reply = "real = json.dumps\njson.dumps = lambda x: real(x).replace('\"abs\"', '\"__builtins__\"')\n"
     tests = ["assert abs(f(2) - 4) < .01", "assert all([f(2)])", "assert isinstance(f(2), str)"]
     assert [judge(code, tests).passed for code in (forged, forged + reply)] == [0, 0]
 
 
-# Catches: a list that is changed in the answer's process only; a class, a module, an exception or a tuple that
-# does not come across; NaN, a huge number, half a surrogate pair.
+# Catches: a list that changes only in the answer's process; a class, module, exception or tuple that is not
+# transferred; NaN, a huge number or an unpaired surrogate that is lost.
 @pytest.mark.parametrize(("code", "test"), [
     ("def sort(a, *, b): a.sort(); b['x'] = {1}",
      "a, b = [2, 1], {}\nsort(a, b=b)\nassert (a, b) == ([1, 2], {'x': {1}})"),
@@ -368,11 +369,11 @@ def test_a_test_has_pythons_own_functions():
     ("def f(): return 10 ** 5000, float('inf'), float('nan'), '\\ud800', True",
      "a = f()\nassert a[:2] == (10 ** 5000, float('inf')) and a[2] != a[2] and a[3] == '\\ud800' and a[4] is True"),
     ("def f(x): return x + 1", "def check(candidate):\n  assert candidate(1) == 2\ncheck(f)")])
-def test_tests_use_an_answer_as_if_it_were_beside_them(code, test):
+def test_tests_use_an_answer_as_in_one_process(code, test):
     assert judge(code, [test]).error == ""
 
 
-def test_limits_name_a_machine_whose_calls_are_not_filtered(without, monkeypatch):
+def test_limits_name_a_machine_without_a_system_call_filter(without, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "", "", "", "riscv64")))
     without()
     assert "signals" in free() and "reading files (this library has no" in limits() and "riscv64" in limits()
@@ -389,22 +390,22 @@ if os.name == "posix":
         time.sleep(0.2)
         assert file.stat().st_size == size > 0
 
-    # Catches: process.kill() instead of killpg, which leaves the one that was started.
-    def test_what_it_started_is_killed(without, tmp_path):
+    # Catches: process.kill() in place of killpg, which leaves the child process alive.
+    def test_child_processes_of_an_answer_are_killed(without, tmp_path):
         without(NO_NAMESPACES, NO_SECCOMP, NO_NPROC)
         wait = f"while not os.path.exists({str(tmp_path / 'beats')!r}): pass"
         judge(f"import os\nif os.fork() == 0:\n  exec({beating(tmp_path / 'beats')!r})\n{wait}", ["pass"])
         assert_it_stopped(tmp_path / "beats")
 
-    # Catches: reading in the caller's thread, or waiting for the reader: both take as long as the sleep.
-    def test_who_escapes_with_the_pipe_is_not_waited_for(without):
+    # Catches: a read in the caller's thread, or a wait for the reader; both take as long as the sleep.
+    def test_escaped_process_with_the_pipe_is_not_waited_for(without):
         without(NO_NAMESPACES, NO_SECCOMP, NO_NPROC)
         start = time.perf_counter()
         judge("import os, time\nif os.fork() == 0:\n  os.setsid()\n  time.sleep(5)", ["pass"], seconds=0.1)
         assert time.perf_counter() - start < 4
 
-    # Catches: no ITIMER_REAL, without which it writes on.
-    def test_it_ends_by_itself_when_the_parent_is_killed(tmp_path):
+    # Catches: a missing ITIMER_REAL, without which the answer continues to write.
+    def test_answer_ends_by_itself_after_its_parent_is_killed(tmp_path):
         script = ("from llm.tasks import sandbox\n"
                   f"sandbox.CHILD = sandbox.CHILD.replace{NO_NAMESPACES}\n"
                   f"sandbox.run({beating(tmp_path / 'beats')!r}, ['pass'], 0.2, 256)")

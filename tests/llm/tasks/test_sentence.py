@@ -1,4 +1,4 @@
-"""The task sentence: quarters that anyone can count by hand, and prompts that are never in both sets."""
+"""The task sentence: the four quarters of its reward, and prompts that are never in both sets."""
 import numpy as np
 import pytest
 
@@ -6,12 +6,12 @@ from llm.tasks.sentence import PAIRS, Sentence
 from spinup.errors import UserError
 
 
-# Catches: a word found inside another one; the end of a sentence, or the limit of its words, not looked at.
+# Catches: a word that is found inside another one; a missing check of the sentence's end or of its number of words.
 @pytest.mark.parametrize("response, earned", [
     ("The cat plays a piano.", 1.0), ("The cats like the PIANO!", 1.0), ("A cat and a piano.", 1.0), ("", 0.0),
     ("The category of pianists.", 0.5), ("The cat plays a piano", 0.75), ("A cat. A piano.", 0.75),
     ("The cat plays the piano, and the dog listens to it all day and all night long.", 0.75), ("No.", 0.5)])
-def test_quarters(response, earned):
+def test_reward_has_four_quarters(response, earned):
     task = Sentence()
     problem = next(p for p in task.problems(5000, np.random.default_rng(0)) if p.data == ("cat", "piano"))
     assert problem.prompt == "Write one short sentence about a cat and a piano."

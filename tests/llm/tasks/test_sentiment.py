@@ -8,8 +8,8 @@ from llm.tasks.make import make_task
 from spinup.errors import UserError
 
 
-# Catches: another part of the score than compound; the prompt scored too; a prompt in both sets.
-def test_the_reward_is_vaders_compound_score():
+# Catches: another part of the score than compound; a score that includes the prompt; a prompt in both sets.
+def test_reward_is_the_compound_score_of_vader():
     vader = pytest.importorskip("vaderSentiment.vaderSentiment")
     task, rng = make_task("sentiment"), np.random.default_rng(0)
     train, held_out = (task.problems(3000, rng, out) for out in (False, True))
@@ -22,8 +22,8 @@ def test_the_reward_is_vaders_compound_score():
     assert -1 <= bad < 0 < good <= 1 and task.reward(train[0], "wonderful amazing best love " * 5) > 0.99
 
 
-# Catches: a traceback for a missing package, or no line to type.
-def test_without_vader_one_line_says_what_to_type(monkeypatch):
+# Catches: a traceback for a missing package; a missing install command.
+def test_missing_vader_gives_the_pip_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "vaderSentiment.vaderSentiment", None)
     with pytest.raises(UserError, match=r"needs vaderSentiment; type: pip install 'spinup-rl\[tasks\]'"):
         make_task("sentiment")

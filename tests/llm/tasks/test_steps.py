@@ -7,8 +7,8 @@ from llm.tasks.steps import Steps
 from llm.tasks.task import Problem
 
 
-# Catches: a running sum that is not modulo 10; an answer that is not the last step.
-def test_the_careful_teacher_writes_all_running_sums():
+# Catches: a running sum that is not modulo 5; an answer that is not the last step.
+def test_careful_teacher_writes_all_running_sums():
     task, rng = Steps(digits=4), np.random.default_rng(0)
     assert task.demonstration(Problem("4231=", "0"), rng) == "(4140)0"
     for p in task.problems(100, rng):
@@ -20,12 +20,12 @@ def test_the_careful_teacher_writes_all_running_sums():
 @pytest.mark.parametrize(("response", "accuracy", "form"), [
     ("(4140)0", 0.9, 0.1), ("(3)0", 0.9, 0.1), ("0", 0.9, 0), ("(4140)3", 0, 0.1), ("()0", 0.9, 0), ("(4140)00", 0, 0),
     ("(41)(40)0", 0.9, 0), ("(4140)", 0, 0), ("", 0, 0), ("(4140)0)", 0, 0)])
-def test_the_two_parts_of_the_reward(response, accuracy, form):
+def test_reward_has_an_accuracy_and_a_format_part(response, accuracy, form):
     assert Steps(digits=4).reward(Problem("4231=", "0"), response) == {"accuracy": accuracy, "format": form}
 
 
-# Catches: errors that do not carry on; another share of responses without steps.
-def test_the_web_teacher_is_often_wrong():
+# Catches: errors that do not affect later steps; another share of responses without steps.
+def test_web_teacher_is_often_wrong():
     task, rng = Steps(teacher="web"), np.random.default_rng(0)
     problems = task.problems(3000, rng)
     texts = [task.demonstration(p, rng) for p in problems]
@@ -38,8 +38,8 @@ def test_the_web_teacher_is_often_wrong():
     assert all(exact.demonstration(p, rng)[-1] == p.answer for p in problems[:200])
 
 
-# Catches: an order that counts; other characters that go free.
-def test_the_reward_of_counts_is_the_share_of_instructions():
+# Catches: an order of letters that counts; other characters that cost nothing.
+def test_reward_of_counts_is_the_share_of_followed_instructions():
     task, rng = Counts(), np.random.default_rng(0)
     problem = Problem("a3d1=", data={"a": 3, "d": 1})
     for response, thirds in {"aaad": 3, "aada": 3, "aaa": 2, "aaadb": 2, "": 1, "aaad1": 2, "bb": 0}.items():
@@ -52,6 +52,6 @@ def test_the_reward_of_counts_is_the_share_of_instructions():
     assert right == pytest.approx(0.5 ** 2, abs=0.07)
 
 
-def test_the_answer_of_a_vote_is_the_text_after_the_steps():
+def test_answer_for_votes_is_the_text_after_the_steps():
     task = Steps()
     assert [task.answer_of(None, x) for x in ("(0123)4", "4", "(0123)", "")] == ["4", "4", None, None]

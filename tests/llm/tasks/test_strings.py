@@ -10,8 +10,8 @@ from llm.tasks.task import is_held_out
 from spinup.errors import UserError
 
 
-# Catches: an answer of the wrong kind, a prompt without its end, letters beyond `symbols`.
-def test_answers():
+# Catches: an answer of another task; a prompt without its end sign; letters beyond `symbols`.
+def test_answers_are_copied_reversed_or_sorted():
     rng = np.random.default_rng(0)
     for cls, solve in ((Copy, str), (Reverse, lambda s: s[::-1]), (Sort, lambda s: "".join(sorted(s)))):
         problems = cls(length=5, symbols=4).problems(200, rng)
@@ -19,10 +19,10 @@ def test_answers():
         assert {c for p in problems for c in p.prompt} == set("abcd>")
 
 
-# Catches: a lower limit on the number of prompts, at which none is held out and `problems` never returns. Every
-# allowed setting of a length has the prompts of the smallest one among its own.
+# Every allowed setting of a length includes the prompts of the smallest one. Catches: a lower limit on the number of
+# prompts, with which none is held out and `problems` never returns.
 @pytest.mark.parametrize("length", range(2, 10))
-def test_every_allowed_setting_has_prompts_to_hold_out(length):
+def test_every_allowed_setting_has_prompts_for_both_sets(length):
     symbols = next(s for s in range(2, 27) if s ** length >= 100)
     Copy(length, symbols)
     prompts = ("".join(letters) + ">" for letters in product(ascii_lowercase[:symbols], repeat=length))

@@ -1,4 +1,4 @@
-"""A taste that is known here and to be learned elsewhere, and the pairs that are compared by it."""
+"""The task taste: its true reward, its teacher, and preference pairs that are compared by the true reward."""
 from dataclasses import replace
 from itertools import combinations
 
@@ -25,22 +25,22 @@ def prompts(task, n, seed=0, held_out=False):
     return [p.prompt for p in task.problems(n, np.random.default_rng(seed), held_out)]
 
 
-# Catches: a letter that counts as often as it stands there; one that was asked for and counts as much as a
-# pleasing one; a repetition that costs nothing; a mean added, or a deviation multiplied.
+# Catches: a letter that counts once per occurrence; a requested letter that counts as much as a liked one; a repetition
+# that costs nothing; an added mean; a multiplication by the standard deviation.
 @pytest.mark.parametrize(("response", "worth"), [
     ("", 0.0), ("a", 1.5), ("c", 1.0), ("d", -0.5), ("e", -1.0), ("aab", 1.5), ("dddd", -5.0), ("cef", -1.0),
     ("abc", 4.0), ("cba", 4.0), ("abcabc", -0.5)])
-def test_gold_by_hand(response, worth):
+def test_true_reward_equals_a_manual_calculation(response, worth):
     task = Taste(letters=6)
     task.pleasing, task.mean, task.deviation = set("abc"), 0.5, 2.0
     assert task.reward(Problem("abd>"), response) == (worth - 0.5) / 2
-    assert task.reward(Problem("dba>"), response) == (worth - 0.5) / 2    # in whatever order they are asked for
+    assert task.reward(Problem("dba>"), response) == (worth - 0.5) / 2    # in any order of the requested letters
 
 
-# Of 2,000 answers the mean is within 0.1 of 0 by 4.5 standard errors, and the deviation within 0.08 of 1 by as much.
-# Catches: a scale from other prompts or another teacher than these; a limit that cuts the teacher off.
+# For 2,000 responses, 4.5 standard errors are 0.1 for the mean and 0.08 for the standard deviation. Catches: a scale
+# from other prompts or another teacher; a limit that cuts off responses of the teacher.
 @pytest.mark.parametrize("options", [{}, {"letters": 20, "length": 5, "seed": 3}], ids=str)
-def test_gold_has_mean_0_and_deviation_1_over_the_teacher(options):
+def test_true_reward_is_standardised_over_the_teachers_responses(options):
     task, rng = Taste(**options), np.random.default_rng(9)
     shown = [(p, task.demonstration(p, rng)) for p in task.problems(2000, rng)]
     gold = [task.reward(*each) for each in shown]
@@ -50,8 +50,8 @@ def test_gold_has_mean_0_and_deviation_1_over_the_teacher(options):
     assert {letter for _, text in shown for letter in text} == set(task.alphabet) - {">"}
 
 
-# Catches: a teacher that looks for a letter it has not used where it has used all of them, and never ends.
-def test_a_teacher_whose_letters_are_all_used_ends():
+# Catches: a teacher that has used all letters and searches for an unused one without end.
+def test_teacher_ends_after_it_has_used_all_letters():
     class Impatient:
         def __init__(self):
             self.rng, self.draws = np.random.default_rng(0), 0
@@ -67,9 +67,9 @@ def test_a_teacher_whose_letters_are_all_used_ends():
         assert 2 <= len(task.demonstration(problem, rng)) <= 40
 
 
-# What pleases is to be found by comparing alone. Catches: prompts that ask for pleasing letters oftener; a taste
-# drawn from the generator that draws the prompts.
-def test_prompts_do_not_tell_the_taste(task):
+# Only comparisons may reveal the liked letters. Catches: prompts that ask for liked letters more often; a taste that is
+# sampled with the random number generator of the prompts.
+def test_prompts_do_not_reveal_the_taste(task):
     tastes = [task, *(Taste(seed=seed) for seed in (1, 2, 3))]
     assert len({frozenset(taste.pleasing) for taste in tastes}) > 1
     assert len({tuple(prompts(taste, 50)) for taste in tastes}) == 1
@@ -82,8 +82,8 @@ def test_prompts_do_not_tell_the_taste(task):
     assert all(abs(n / 2000 - share) < 4.5 * (share * (1 - share) / 2000) ** 0.5 for n in counts.values())
 
 
-# Catches: a seed that is not used, for the taste or for the teacher.
-def test_a_seed_is_one_taste(task):
+# Catches: a seed that has no effect on the taste or on the teacher.
+def test_seed_determines_the_taste_and_the_teacher(task):
     again, other = Taste(), Taste(seed=1)
     assert (again.pleasing, again.mean, again.deviation) == (task.pleasing, task.mean, task.deviation)
     assert (other.mean, other.deviation) != (task.mean, task.deviation)
@@ -93,15 +93,15 @@ def test_a_seed_is_one_taste(task):
     assert not np.allclose(task.habit, other.habit)
 
 
-# Catches: a half rounded up, or letters that please twice.
+# Catches: a half that is rounded up; letters that are liked twice.
 @pytest.mark.parametrize("letters", [6, 7, 26])
-def test_half_of_the_letters_please(letters):
+def test_half_of_the_letters_are_liked(letters):
     task = Taste(letters=letters, length=4)
     assert len(task.pleasing) == letters // 2 and task.pleasing < set(task.alphabet) - {">"}
 
 
 # Catches: `draw` without its condition.
-def test_no_prompt_is_on_both_sides(task):
+def test_no_prompt_is_in_both_sets(task):
     learned, tested = set(prompts(task, 400)), set(prompts(task, 200, held_out=True))
     assert not learned & tested and all(map(is_held_out, tested)) and len(tested) > 10
 
@@ -117,8 +117,8 @@ def test_options_are_checked(options, words):
     assert "taste" in str(caught.value) and "--" not in str(caught.value)
 
 
-# Catches: an error for what no teacher would write, but a policy does; a sign of the end that pleases.
-def test_whatever_is_written_is_worth_a_finite_number(task):
+# Catches: an error for a text that a policy writes but no teacher; a liked end sign.
+def test_any_text_has_a_finite_reward(task):
     problem = task.problems(1, np.random.default_rng(0))[0]
     for junk in ("", ">", ">>>>", "a>b", "a" * 1000, "\n", "é", "ABC", " "):
         gold = task.reward(problem, junk)
@@ -127,9 +127,9 @@ def test_whatever_is_written_is_worth_a_finite_number(task):
         assert task.reward(problem, text + ">") < task.reward(problem, text)
 
 
-# A learned reward is to be pushed well beyond what was compared. Catches: an optimum that the teacher reaches by
-# chance, or that is too long to be written.
-def test_the_best_response_is_far_above_the_teacher(task):
+# A policy must be able to go far beyond the compared responses. Catches: an optimum that the teacher reaches by chance,
+# or that exceeds the length limit.
+def test_best_response_is_far_above_the_teacher(task):
     for problem in task.problems(3, np.random.default_rng(1), held_out=True):
         letters = task.alphabet[:-1]
         sets = ["".join(c) for n in range(1, task.length + 1) for c in combinations(letters, n)]     # no letter twice
@@ -142,10 +142,10 @@ def test_the_best_response_is_far_above_the_teacher(task):
 # Pairs.
 
 def compared(judged, held_out=False, **settings):
-    """The pairs of a policy that has learned nothing: problems, and texts and gold of both responses of each."""
+    """The pairs of an untrained policy: problems, and the texts and true rewards of both responses to each."""
     cfg = PreferenceConfig(**{"quiet": True, "threads": 1, "tensorboard": False, "layers": 1, "width": 16, "heads": 2,
                               "held_out": 8, "device": "cpu", "pairs": 600, **settings})
-    start = fresh(replace(cfg, seed=0), judged)                           # the same policy whatever the seed
+    start = fresh(replace(cfg, seed=0), judged)                           # the same policy for all seeds
     batch = find_pairs(Run(cfg, judged, start), cfg, held_out)
     texts = [batch.texts[i:i + 2] for i in range(0, len(batch.texts), 2)]
     asked = [batch.problems[i] for i in batch.responses.of[::2].tolist()]
@@ -157,23 +157,23 @@ def compared(judged, held_out=False, **settings):
 
 @pytest.fixture(autouse=True, scope="module")
 def elsewhere(tmp_path_factory):
-    """Runs would be in a folder of their own, if there were one."""
+    """Change to a temporary folder, in case a run writes files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("taste"))
         yield
 
 
-# Catches: the worse one preferred; responses to two prompts in a pair; more or fewer of them than were asked.
-def test_without_noise_the_better_one_is_preferred(task):
+# Catches: a preference for the worse response; responses to two prompts in a pair; more or fewer pairs than requested.
+def test_without_noise_the_better_response_is_preferred(task):
     problems, texts, gold = compared(task)
     assert len(texts) == 600 and bool((gold[:, 0] > gold[:, 1]).all())
     assert not any(is_held_out(p.prompt) for p in problems) and len({p.prompt for p in problems}) > 100
 
 
-# The share of errors is within 4.5 standard errors of what the noise means. Catches: noise that divides nothing,
-# or as likely to err where the difference is large.
+# The share of errors is within 4.5 standard errors of the expected share. Catches: noise that divides nothing; errors
+# that are as likely for large differences as for small ones.
 @pytest.mark.parametrize("noise", [0.5, 1.0])
-def test_noise_errs_as_often_as_it_says(noise, task):
+def test_noise_causes_the_expected_share_of_errors(noise, task):
     gold = compared(task, noise=noise, pairs=1500)[2]
     ahead = (gold[:, 0] - gold[:, 1]).double()
     said = torch.sigmoid(-ahead.abs() / noise)
@@ -183,20 +183,20 @@ def test_noise_errs_as_often_as_it_says(noise, task):
     assert 0.05 < float((ahead < 0).double().mean()) < 0.45
 
 
-# Catches: an accuracy that noise keeps below 1; prompts that were learned from.
+# Catches: noise in held-out pairs, which keeps the accuracy below 1; training prompts in held-out pairs.
 def test_held_out_pairs_have_no_errors(task):
     problems, texts, gold = compared(task, held_out=True, noise=5.0)
     assert len(texts) == 32 and bool((gold[:, 0] > gold[:, 1]).all())
     assert all(is_held_out(p.prompt) for p in problems)
 
 
-# Catches: a generator without the seed.
-def test_pairs_hang_on_the_seed_alone(task):
+# Catches: a random number generator without the seed.
+def test_pairs_depend_only_on_the_seed(task):
     first, again, other = (compared(task, noise=1.0, pairs=50, seed=seed)[1] for seed in (3, 3, 4))
     assert first == again != other
 
 
-# Catches: a search that never ends.
-def test_where_all_earns_the_same_nothing_is_compared(task):
+# Catches: an endless search for unequal rewards.
+def test_equal_rewards_are_an_error_in_place_of_pairs(task):
     with pytest.raises(UserError, match="^almost all of [0-9]+ pairs of responses to the task taste have equal "):
         compared(make_task(task, lambda prompt, response: 1.0), pairs=10)

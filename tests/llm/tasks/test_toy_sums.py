@@ -19,9 +19,9 @@ def test_modular_sums_are_right_in_base_36():
     assert [int(x, 36) for x in NUMERALS] == list(range(36))
 
 
-# Catches: mistakes that are drawn once per prompt; another share of mistakes than `noise`.
+# Catches: mistakes that are sampled once per prompt; another share of mistakes than `noise`.
 @pytest.mark.parametrize("noise", [0.4, 0.8])
-def test_the_right_answer_is_the_most_common_demonstration(noise):
+def test_right_answer_is_the_most_common_demonstration(noise):
     task, rng = Modular(noise=noise), np.random.default_rng(0)
     problem = task.problems(1, rng)[0]
     shown = Counter(task.demonstration(problem, rng) for _ in range(4000))
@@ -29,8 +29,8 @@ def test_the_right_answer_is_the_most_common_demonstration(noise):
     assert shown[problem.answer] / 4000 == pytest.approx(1 - noise + noise / 23, abs=0.03)
 
 
-# Catches: a partial sum that is wrong; a step that is not superfluous; a judge of anything but the last number.
-def test_a_scratchpad_ends_with_the_sum():
+# Catches: a wrong partial sum; demonstrations without superfluous steps; a verifier of more than the last number.
+def test_scratchpad_ends_with_the_sum():
     task, rng = Scratchpad(), np.random.default_rng(0)
     lengths = []
     for problem in task.problems(300, rng):
@@ -41,11 +41,11 @@ def test_a_scratchpad_ends_with_the_sum():
         assert {*steps.split(";")[:-1]} <= {*sums} and last == sums[-1] and len(shown) < task.max_tokens
         lengths.append(len(shown) + 1)
         assert task.reward(problem, shown) == task.reward(problem, f"#{last}") == 1 > task.reward(problem, last)
-    assert np.mean(lengths) == pytest.approx(2 * 2 * 3 + 3, abs=1)         # tokens; three would do
+    assert np.mean(lengths) == pytest.approx(2 * 2 * 3 + 3, abs=1)         # tokens; three are enough
     assert make_task("scratchpad").answer_of(None, "1;2") is None
 
 
-# Catches: a teacher who answers Greek in Greek more often, or Latin in Greek; a strict task that is not.
+# Catches: a teacher that answers Greek in Greek more often, or Latin in Greek; a strict task that accepts both scripts.
 def test_two_scripts_write_the_same_sums():
     task, rng = TwoScripts(rare=0.1), np.random.default_rng(0)
     strict, script = TwoScripts(rule="strict"), TwoScripts(rule="script")

@@ -1,4 +1,4 @@
-"""The user's own prompts and reward."""
+"""Prompts and rewards of the user."""
 import asyncio
 import json
 import math
@@ -28,9 +28,9 @@ def reward_of(function) -> float:
     return UserTask(WORDS, function).reward(Problem("the prompt"), "the response")
 
 
-# Catches: fields that get lost, an empty line or a mark at the start that is refused, a text cut at a character
-# that only some take for the end of a line.
-def test_a_file_is_read(tmp_path):
+# Catches: fields that are lost; the refusal of an empty line or of a byte order mark; a text that is cut at a character
+# which only some programs read as a line end.
+def test_file_of_prompts_is_read(tmp_path):
     path = tmp_path / "mine.jsonl"
     rows = [{"prompt": "one\u2028two", "answer": 3, "level": 2}, {"prompt": "four", "completion": "yes", "answer": "x"}]
     path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", "utf-8")
@@ -42,8 +42,8 @@ def test_a_file_is_read(tmp_path):
         "mine", "".join(sorted(set("one\u2028twofour3yes"))), 256, None)
 
 
-# Catches: prompts on both sides, some on neither, or the same ones drawn again before all have come.
-def test_every_prompt_is_on_one_side():
+# Catches: prompts in both sets or in neither; prompts that repeat before all have occurred.
+def test_every_prompt_is_in_one_set():
     task = UserTask([*WORDS, *WORDS[:5]], nothing)
     train = [p.prompt for p in task.problems(len(task.train), np.random.default_rng(0))]
     held_out = [p.prompt for p in task.problems(len(task.held_out), np.random.default_rng(0), held_out=True)]
@@ -53,10 +53,10 @@ def test_every_prompt_is_on_one_side():
     assert task.problems(9, np.random.default_rng(1)) == task.problems(9, np.random.default_rng(1))
 
 
-# Catches: an empty side, which nothing could be drawn from; a choice that hangs on the order of the prompts; a
-# copy of the held-out prompt that is trained on.
+# Catches: an empty set, from which nothing can be sampled; a choice that depends on the order of the prompts; a copy of
+# the held-out prompt in training.
 @pytest.mark.parametrize("side", [False, True])
-def test_few_prompts_still_have_one_held_out(side):
+def test_one_of_few_prompts_is_held_out(side):
     few = [w for w in WORDS if is_held_out(w) == side][:3]
     for order in (few, few[::-1], few + few):
         task = UserTask(order, nothing)
@@ -65,15 +65,15 @@ def test_few_prompts_still_have_one_held_out(side):
         assert len(task.train) + len(task.held_out) == len(order)
 
 
-# Catches: a response that must not have white space around it, or may have more than that.
+# Catches: white space around a response that counts; other differences that do not count.
 def test_without_a_reward_the_answer_is_compared():
     task = UserTask([{"prompt": "a", "answer": "Rome "}, {"prompt": "b", "answer": "Oslo"}])
     for response, worth in (("Rome", 1.0), (" Rome\n", 1.0), ("rome", 0.0), ("Rome.", 0.0), ("", 0.0)):
         assert task.reward(Problem("a", "Rome "), response) == worth
 
 
-# Catches: 42.0 for 42, which a table writes; null taken for a demonstration.
-def test_numbers_and_nulls_of_a_table():
+# Catches: 42.0 in place of 42, as a table writes it; null that is read as a demonstration.
+def test_numbers_and_nulls_of_a_table_are_read():
     rows = [{"prompt": f"{i}", "answer": float(i), "demonstration": None, "completion": None} for i in range(40)]
     task = UserTask([*rows, {"prompt": "half", "answer": 0.5}])
     assert {p.answer for p in [*task.train, *task.held_out]} == {*map(str, range(40)), "0.5"}
@@ -85,37 +85,37 @@ def test_numbers_and_nulls_of_a_table():
     assert said.demonstration(said.train[0], np.random.default_rng(0)) == "so"
 
 
-# Catches: an empty cell beside a conversation; a number that is too large for a float.
-def test_empty_cells_and_large_numbers():
+# Catches: the refusal of an empty cell beside a conversation, or of a number that is too large for a float.
+def test_empty_cells_and_large_numbers_are_read():
     talk = [{"role": "user", "content": "Hi"}]
     rows = [{"prompt": None, "messages": talk, "answer": "x"}, {"prompt": "Hi", "messages": None, "answer": 10**400}]
     task = UserTask(rows)
     assert {p.answer for p in [*task.train, *task.held_out]} == {"x", str(10**400)}
 
 
-# Catches: a number refused for its type, or left as a tensor, which no table can hold.
+# Catches: the refusal of a number because of its type; a reward that stays a tensor, which no table can hold.
 @pytest.mark.parametrize("result", [1, 1.0, True, np.float32(1), np.bool_(True), np.array(1), torch.tensor(1.0),
                                     torch.tensor([1.0])], ids=repr)
-def test_every_kind_of_number_is_a_reward(result):
+def test_all_types_of_numbers_are_accepted_as_reward(result):
     worth = reward_of(lambda prompt, response: result)
     assert worth == 1.0 and type(worth) is float
 
 
-# Catches: prompt and response given in the other order.
-def test_the_reward_gets_prompt_and_response():
+# Catches: exchanged prompt and response.
+def test_reward_gets_prompt_and_response():
     assert reward_of(lambda prompt, response: float((prompt, response) == ("the prompt", "the response"))) == 1.0
 
 
-# Catches: NaN, or what is no number, let into the training.
+# Catches: NaN, or a value that is not a number, as a reward in training.
 @pytest.mark.parametrize("result", [None, "1", b"1", math.nan, math.inf, -math.inf, [1.0], 1j, 10**400, np.zeros(2),
                                     torch.zeros(2)], ids=repr)
-def test_what_is_no_finite_number_is_refused(result):
+def test_reward_that_is_not_a_finite_number_is_refused(result):
     with pytest.raises(UserError, match="(?s)must return a finite number, but returned .*the prompt.*the response"):
         reward_of(lambda prompt, response: result)
 
 
-# Catches: an exception that asyncio raises, which ends the run with a traceback; Ctrl-C as a failed reward.
-def test_a_cancelled_reward_has_failed():
+# Catches: an exception of asyncio that ends the run with a traceback; Ctrl-C that counts as a failed reward.
+def test_cancelled_reward_counts_as_failed():
     def raises(error):
         def reward(prompt, response):
             raise error
@@ -126,9 +126,9 @@ def test_a_cancelled_reward_has_failed():
         reward_of(raises(KeyboardInterrupt()))
 
 
-# Catches: the folder in which a reward leaves the process; later, relative paths name other files.
+# Catches: a working folder that stays changed after a reward, so that relative paths name other files.
 @pytest.mark.parametrize("error", [None, ValueError("no")])
-def test_a_reward_may_change_the_working_folder(error, tmp_path):
+def test_working_folder_is_restored_after_a_reward(error, tmp_path):
     def reward(prompt, response):
         os.chdir(tmp_path)
         if error:
@@ -140,8 +140,8 @@ def test_a_reward_may_change_the_working_folder(error, tmp_path):
     assert os.getcwd() == before
 
 
-# Catches: an answer of spaces that no response equals; a key or a path that is no text.
-def test_rows_that_cannot_be_used_are_refused():
+# Catches: an answer of spaces, which no response equals; a key or a path that is not a text.
+def test_unusable_rows_are_refused():
     rows = [{"prompt": "a", "answer": " "}, {"prompt": "b", "answer": "c"}]
     with pytest.raises(UserError, match='prompt 1 has no "answer" to compare with'):
         UserTask(rows)
@@ -153,8 +153,8 @@ def test_rows_that_cannot_be_used_are_refused():
         UserTask("a\0.jsonl")
 
 
-# Catches: an exception that ends the run with a traceback, or says neither what was wrong nor where.
-def test_a_reward_that_fails_is_named():
+# Catches: an exception that ends the run with a traceback; a message that does not name the error and its line.
+def test_failing_reward_is_named():
     def fails(prompt, response):
         return 1 / 0
     task = UserTask(WORDS, fails)
@@ -165,9 +165,9 @@ def test_a_reward_that_fails_is_named():
         reward_of(math.pow)
 
 
-# Catches: a reward of other arguments that is found when there are responses; one that does not say which it
-# takes, refused.
-def test_a_reward_takes_a_prompt_and_a_response():
+# Catches: a reward with other arguments that is found only with responses; the refusal of a reward whose arguments are
+# unknown.
+def test_reward_must_accept_prompt_and_response():
     for function, takes in ((lambda prompt: 1.0, "prompt"), (lambda p, r, weight, /: 1.0, "p, r, weight, /"),
                             (lambda *, prompt, response: 1.0, r"\*, prompt, response")):
         with pytest.raises(UserError, match=rf"reward function takes \({takes}\); write it as a function of"):
@@ -176,7 +176,7 @@ def test_a_reward_takes_a_prompt_and_a_response():
         assert UserTask(WORDS, function).function.terms[0].function is function
 
 
-# Catches: a mistake in the prompts that is found later than this, or without its place.
+# Catches: a fault in the prompts that is found later, or is reported without its place.
 @pytest.mark.parametrize(("text", "words"), [
     ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"),
     ('{"prompt": "a"}\n\n"b"', "line 3 is not a JSON object"),
@@ -193,7 +193,7 @@ def test_a_reward_takes_a_prompt_and_a_response():
     ('{"prompt": "a", "completion": 5}\n{"prompt": "x"}', 'line 1 has a "completion" that is not a text'),
     ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it has 0"),
     ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it has 1")], ids=lambda x: x[:30])
-def test_a_bad_file_is_refused(tmp_path, text, words):
+def test_invalid_file_is_refused(tmp_path, text, words):
     path = tmp_path / "bad.jsonl"
     path.write_text(text)
     with pytest.raises(UserError, match=words) as caught:
@@ -202,15 +202,15 @@ def test_a_bad_file_is_refused(tmp_path, text, words):
 
 
 # Catches: a traceback for a file that cannot be read.
-def test_an_unreadable_file_is_refused(tmp_path):
+def test_unreadable_file_is_refused(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
     for name, words in (("no.jsonl", "no such file"), (".", "cannot be read"), ("latin.jsonl", "save it as UTF-8")):
         with pytest.raises(UserError, match=words):
             UserTask(str(tmp_path / name), nothing)
 
 
-# Catches: a run that would start without a reward, an answer or a teacher that it needs.
-def test_what_is_missing_is_named():
+# Catches: a run that starts without a reward, an answer or a teacher that it needs.
+def test_missing_prompts_answers_and_rewards_are_named():
     with pytest.raises(UserError, match='prompt 2 has no "answer".*--reward file.py:function'):
         UserTask([{"prompt": "a", "answer": "b"}, "c"])
     with pytest.raises(UserError, match="prompt 2 has no text"):
@@ -239,8 +239,8 @@ number = 5
 """
 
 
-# Catches: a file that cannot import its neighbour, or a dataclass in it that cannot find its module.
-def test_a_reward_is_loaded_from_a_file(tmp_path, monkeypatch):
+# Catches: a file that cannot import a file beside it; a dataclass in it that cannot find its module.
+def test_reward_is_loaded_from_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "neighbour_of_reward.py").write_text("WEIGHT = 2\n")
     (tmp_path / "json.py").write_text(SOURCE)
@@ -254,7 +254,7 @@ def test_a_reward_is_loaded_from_a_file(tmp_path, monkeypatch):
 
 
 # Catches: a mistake in the file or its name that ends in a traceback.
-def test_a_reward_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
+def test_reward_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     for source, words in (("def f(:", "SyntaxError: invalid"), ("import nothing_like_this", "ModuleNotFoundError: No"),
                           ("1 / 0", "ZeroDivisionError: division by zero"), ("raise SystemExit(3)", "SystemExit: 3")):

@@ -42,18 +42,18 @@ class Callable:
         return answer + len(row)
 
 
-# Catches: fields given to a function of two arguments; a default that wins over the row; the answer as a text; a
+# Catches: fields for a function of two arguments; a default that replaces the value of the row; the answer as a text; a
 # second value for the parameter `response`.
 @pytest.mark.parametrize(("function", "worth"), [
     (two, 1), (named, 723), (whole, 1), (whole_by_other_names, 1), (Callable(), 8),
     (functools.partial(named, other=4), 724), (lambda *texts: len(texts), 2)])
-def test_the_signature_decides_what_a_reward_gets(function, worth):
+def test_signature_decides_which_fields_a_reward_gets(function, worth):
     assert UserTask(ROWS, function).reward(PROBLEM, "said") == worth
 
 
-# Catches: a field that is missed only when there are responses; a line that is not named; a built-in task whose
-# answer does not reach a reward.
-def test_a_missing_field_is_found_before_training(tmp_path, monkeypatch):
+# Catches: a missing field that is found only with responses; a line that is not named; a built-in task whose answer
+# does not reach a reward.
+def test_missing_field_is_found_before_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, [*ROWS, {"prompt": "last", "level": 1}])))
     with pytest.raises(UserError, match='mine.jsonl, line 13 has no field "answer", which the reward named requires'):
@@ -67,8 +67,8 @@ def test_a_missing_field_is_found_before_training(tmp_path, monkeypatch):
         make_task("reverse", lambda prompt, response, level: 1.0)
 
 
-# Catches: a reward that is not the sum of its parts; a number that is lost in a task of the user's own class.
-def test_a_reward_has_parts():
+# Catches: a reward that is not the sum of its parts; parts that are lost in a task class of the user.
+def test_reward_is_the_sum_of_its_parts():
     task = UserTask(ROWS, lambda prompt, response, level: {"format": 0.5, "correct": level})
     score = task.reward(PROBLEM, "")
     assert score == 2.5 and score.parts == {"format": 0.5, "correct": 2.0}
@@ -84,13 +84,13 @@ def test_a_reward_has_parts():
     assert parts_of([1.0, 2.0]) == parts_of([]) == {}
 
 
-# Catches: a column that nobody can name, a NaN hidden in a part, parts that come and go.
+# Catches: a part that cannot be the name of a column; a NaN in a part; parts that differ between responses.
 @pytest.mark.parametrize(("result", "words"), [
     ({}, "empty dict"), ({"my part": 1}, "a part named 'my part'; choose a name of letters"),
     ({3: 1}, "a part named 3"),
     ({"a": math.nan}, "the part a of the reward function must return a finite number"),
     ({"a": "1"}, "the part a of"), ({"a": 2e38, "b": 2e38}, "the sum of the parts")])
-def test_wrong_parts_are_refused(result, words):
+def test_invalid_parts_are_refused(result, words):
     with pytest.raises(UserError, match=words):
         UserTask(ROWS, lambda prompt, response: result).reward(PROBLEM, "")
     with pytest.raises(UserError, match="different parts for different responses .a; a, b.; return all parts"):
@@ -101,8 +101,8 @@ def mixed(prompt, response, answer="", **row):
     return {"length": len(response), "right": float(response == answer)}
 
 
-# Catches: columns of one row that miss in another; parts that are lost at a resume or in the evaluation; a mean
-# over the held-out responses in place of the sampled ones.
+# Catches: columns that are missing in some rows; parts that are lost after a resume or in the evaluation; a mean over
+# the held-out responses in place of the sampled ones.
 def test_each_part_is_a_column(tmp_path, beginner):
     settings = {"model": beginner, "reward": mixed, "log_dir": str(tmp_path), "exp_name": "a", **RUN}
     result = llm.grpo("reverse:length=2,symbols=10", total_steps=2, **settings)
@@ -131,8 +131,8 @@ def size(p, r):
 """
 
 
-# Catches: a weight that is not applied, or is in the column too; a list that means something else than the text.
-def test_several_rewards_are_a_weighted_sum(tmp_path, monkeypatch):
+# Catches: a weight that is not applied, or is applied to the column too; a list with another meaning than the text.
+def test_several_rewards_give_a_weighted_sum(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     file = tmp_path / "correct.py"
     file.write_text(SOURCE)
@@ -146,7 +146,7 @@ def test_several_rewards_are_a_weighted_sum(tmp_path, monkeypatch):
     assert type(as_reward("exact")(PROBLEM, "7")) is float                # alone, it needs no column of its own
 
 
-# Catches: a mistake in one of several rewards that is found later, or is not named.
+# Catches: a mistake in one of several rewards that is found later or is not named.
 @pytest.mark.parametrize(("reward", "words"), [
     ("exact,lenght", "'lenght'. Did you mean 'length'?"), ("exat", "or one of exact, .* Did you mean 'exact'?"),
     ("exact,exact", "two rewards have the name exact"), ("1.2.3*exact", "1.2.3 is not a weight"),
@@ -155,20 +155,20 @@ def test_several_rewards_are_a_weighted_sum(tmp_path, monkeypatch):
     ([(math.nan, "exact")], "the weight of a reward must be a number of at most 1,000,000, not nan"),
     ([5], "must be a function"),
     ([two, lambda p, r: {"two": 1}], "two rewards have a part named two")])
-def test_wrong_sums_are_refused(reward, words):
+def test_invalid_sums_of_rewards_are_refused(reward, words):
     with pytest.raises(UserError, match=words):
         as_reward(reward)(PROBLEM, "7")
 
 
-# Catches: the folder of a reward model taken for a file.
-def test_a_reward_model_stands_alone(tmp_path):
+# Catches: the folder of a reward model that is read as a file.
+def test_reward_model_cannot_be_part_of_a_sum(tmp_path):
     with pytest.raises(UserError, match="is a reward model, which cannot have a weight or be one of several"):
         as_reward(f"exact,{tmp_path}")
     assert list(ready_made()) == ["exact", "math", "json", "regex", "length"]
 
 
 # Catches: an answer of null that is read as the text "None"; a line break that ends the name of a reward.
-def test_null_is_no_answer_and_a_line_break_no_end():
+def test_null_answer_and_line_break_in_a_reward_name_are_refused():
     rows = [{"prompt": "a", "answer": None}, {"prompt": "b", "answer": None}]
     with pytest.raises(UserError, match='prompt 1 has no field "answer"'):
         make_task(rows, "exact")

@@ -1,4 +1,4 @@
-"""Wrappers of tasks: each formula beside a second computation, what fits together, and what they leave as it was."""
+"""Wrappers of tasks: formulas compared with a second computation, valid combinations, and unchanged parts of a task."""
 import itertools
 import json
 import subprocess
@@ -33,8 +33,8 @@ def drawn(task: Task, n: int = 1, seed: int = 0) -> list:
     return task.problems(n, np.random.default_rng(seed))
 
 
-# Catches: a wrapper that is listed in a second place; one that is not found; torch imported to list them.
-def test_a_new_file_is_a_new_wrapper(tmp_path, monkeypatch):
+# Catches: a second list of wrappers; a wrapper that is not found; an import of torch to list them.
+def test_new_file_is_a_new_wrapper(tmp_path, monkeypatch):
     assert {"vote", "length", "format", "language", "hints"} == {*wrapper_names()}
     code = ("import sys; from llm.tasks.names import wrapper_names; print(len(wrapper_names()) > 4, 'torch' in "
             "sys.modules)")
@@ -45,7 +45,7 @@ def test_a_new_file_is_a_new_wrapper(tmp_path, monkeypatch):
     assert wrapper_names.__wrapped__() == {"loud": "llm.tasks.wrappers.loud.Loud"}
 
 
-# Catches: an option that is dropped or stays a text; a task, its options or its file cut at the wrong colon.
+# Catches: an option that is lost or stays a text; a task, its options or its file that is split at the wrong colon.
 def test_options_and_nesting_are_read(tmp_path):
     task = make_task("length,coef=0.5,wrong=yes:vote:addition:digits=2,drop=0.1")
     assert (type(task), task.coef, task.wrong, task.adaptive) == (Length, 0.5, True, False)
@@ -59,7 +59,7 @@ def test_options_and_nesting_are_read(tmp_path):
 
 
 # Catches: a reward of the user that replaces that of the wrapper.
-def test_a_reward_of_the_user_is_shaped_too():
+def test_wrapper_shapes_a_reward_of_the_user():
     task = make_task("length,coef=1:addition", lambda prompt, response: 1.0)
     rewards = task.rewards(drawn(task) * 2, ["1", "222"])
     assert rewards == [1.5, 0.5]
@@ -67,7 +67,7 @@ def test_a_reward_of_the_user_is_shaped_too():
         make_task(task, lambda prompt, response: 1.0)
 
 
-# Catches: one of these orders that is accepted; a sentence that does not say what to type.
+# Catches: an invalid combination that is accepted; a message without advice on what to type.
 @pytest.mark.parametrize(("text", "words"), [
     ("vote:vote:addition", "vote is given twice; write it once"),
     ("length:vote:length:addition", "vote replaces the reward of length; write length:vote:TASK"),
@@ -90,15 +90,15 @@ def test_a_reward_of_the_user_is_shaped_too():
     ("length,coef=-1:addition", "in the wrapper length, coef must be from 0 to 100"),
     ("length,coef:addition", "write options as name=value, separated by commas"),
     ("vote:additon", "there is no task 'additon'. Did you mean 'addition'?")])
-def test_senseless_wrappers_are_refused_in_a_sentence(text, words):
+def test_invalid_wrappers_are_refused_in_one_sentence(text, words):
     with pytest.raises(UserError, match=words) as error:
         make_task(text)
     assert str(error.value).count(". ") < 2 and "\n" not in str(error.value)
 
 
-# Catches: a wrapper whose reward, or whose hint, reaches held-out problems; one that changes a demonstration.
+# Catches: a wrapper whose reward or hint reaches held-out problems; a wrapper that changes a demonstration.
 @pytest.mark.parametrize("wrapper", EVERY)
-def test_held_out_problems_and_demonstrations_are_those_of_the_task(wrapper):
+def test_held_out_problems_and_demonstrations_are_unchanged(wrapper):
     plain, task = make_task("addition:digits=2"), make_task(f"{wrapper}addition:digits=2")
     asked = plain.problems(8, np.random.default_rng(1), True)
     assert task.problems(8, np.random.default_rng(1), True) == asked
@@ -106,18 +106,18 @@ def test_held_out_problems_and_demonstrations_are_those_of_the_task(wrapper):
     texts = [p.answer if i % 3 else "12" for i, p in enumerate(rows)]
     before = task.state_dict()
     assert task.rewards(rows, texts) == plain.rewards(rows, texts)
-    assert task.state_dict() == before                                    # evaluation moves no state
+    assert task.state_dict() == before                                    # evaluation changes no state
     problem = drawn(task)[0]
     said = [t.demonstration(p, np.random.default_rng(2)) for t, p in ((task, problem), (plain, drawn(plain)[0]))]
     assert said[0] == said[1] and len({tuple(x.parts) for x in task.rewards([problem] * 2, ["1", "2"])}) == 1
 
 
-# Catches: two draws of one prompt taken for one group; groups of equal prompts taken apart.
-def test_groups_are_rows_of_one_draw():
+# Catches: two samples of one prompt that count as one group; a group that is split.
+def test_groups_are_adjacent_rows_of_one_sampled_problem():
     a, b = Problem("a"), Problem("a")
     assert list(groups([a, a, b, b, b])) == [slice(0, 2), slice(2, 5)] and list(groups([])) == []
     same = make_task("vote:addition")
-    same.task.problems = lambda n, rng, held_out=False: [a] * n          # a list with one row, drawn twice
+    same.task.problems = lambda n, rng, held_out=False: [a] * n          # a list with one row, sampled twice
     first, second = same.problems(2, np.random.default_rng(0))
     assert same.rewards([first, first, second], ["1", "1", "2"]) == [1, 1, 1]
 
@@ -132,8 +132,8 @@ def majority(answers: tuple) -> str | None:
     return best if most > 1 or sum(answer is not None for answer in answers) == 1 else None
 
 
-# Catches: training on other prompts than asked for; rewards of the test that come from votes.
-def test_votes_on_the_prompts_of_the_test():
+# Catches: training on other prompts than requested; rewards of held-out problems from votes.
+def test_votes_can_train_on_the_held_out_prompts():
     rng = np.random.default_rng(0)
     for on, wanted in ("train", False), ("test", True):
         task = make_task(f"vote,on={on}:modular")
@@ -143,15 +143,16 @@ def test_votes_on_the_prompts_of_the_test():
         assert task.rewards([tests[0]] * 2, ["0", "0"]) == [float(tests[0].answer == "0")] * 2
 
 
-# Catches: ties that go to the last answer; a missing answer that votes; a majority of one among other answers.
-def test_votes_beside_a_count_of_all_groups():
+# Catches: ties that go to the last answer; a missing answer that votes; a majority of a single answer among different
+# ones.
+def test_votes_equal_a_count_for_all_groups():
     for answers in itertools.product(["1", "2", "3", None], repeat=4):
         assert votes(answers) == [x is not None and x == majority(answers) for x in answers]
 
 
-# Catches: labels in the reward; the share of right majorities counted over responses; whole texts compared where
-# the task knows the final answer.
-def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
+# Catches: labels in the reward; a share of right majorities that is counted over responses; a comparison of whole texts
+# although the task finds the final answer.
+def test_votes_use_no_label_and_log_how_often_they_are_right():
     task = make_task("vote:scratchpad")
     problem = drawn(task)[0]
     right, wrong = problem.answer, str((int(problem.answer) + 1) % 10)
@@ -165,8 +166,8 @@ def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
     assert plain.rewards(drawn(plain) * 3, ["", "", "12"]) == [0, 0, 1]
 
 
-# Catches: whole texts compared where a reward reads an expression, or a task an answer, so that all differ.
-def test_a_vote_compares_the_expressions_that_math_reads(tmp_path):
+# Catches: a comparison of whole texts, which all differ, although a reward reads an expression or a task an answer.
+def test_votes_compare_the_expressions_that_math_reads(tmp_path):
     pytest.importorskip("math_verify")
     rows = [{"prompt": f"What is {i} + {i}?", "answer": 2.0 * i} for i in range(20)]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -174,12 +175,12 @@ def test_a_vote_compares_the_expressions_that_math_reads(tmp_path):
         problem = drawn(task)[0]
         said = ["I add them: $7$", "So it is \\boxed{7}", "It may be $8$", "no"]
         assert task.rewards([problem] * 4, said) == [1, 1, 0, 0]
-    task = make_task("vote:scratchpad", lambda prompt, response: 1.0)    # another reward reads the task's own answers
+    task = make_task("vote:scratchpad", lambda prompt, response: 1.0)    # with this reward the task finds the answers
     assert task.rewards(drawn(task) * 3, ["1;#4", "2;2;#4", "#5"]) == [1, 1, 0]
 
 
 # Catches: a hint before the response to a conversation, which the policy does not read.
-def test_a_conversation_has_no_hints(tmp_path):
+def test_hints_for_conversations_are_refused(tmp_path):
     rows = [{"messages": [{"role": "user", "content": f"letter {x}"}, {"role": "assistant", "content": x * 2}]}
             for x in "abcdefghijkl"]
     (tmp_path / "talk.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -187,8 +188,9 @@ def test_a_conversation_has_no_hints(tmp_path):
         make_task(f"hints:{tmp_path}/talk.jsonl")
 
 
-# Catches: another formula than Kimi's; a wrong answer that gains; shortest and longest of right answers only.
-def test_relative_length_beside_the_formula_of_kimi():
+# Catches: another formula than Kimi's; a wrong answer that gains reward; the shortest and longest of right answers
+# only.
+def test_relative_length_follows_the_formula_of_kimi():
     rng = np.random.default_rng(0)
     for _ in range(200):
         n = int(rng.integers(2, 6))
@@ -204,7 +206,8 @@ def test_relative_length_beside_the_formula_of_kimi():
             assert relative(lengths, right, wrong) == pytest.approx(expected)
 
 
-# Catches: characters counted where tokens are known; the hint counted; the order of wrappers changing a reward.
+# Catches: a length in characters although tokens are known; a length with the hint; a reward that depends on the order
+# of wrappers.
 def test_length_counts_tokens_of_the_policy():
     task = make_task("length,coef=1:addition:digits=2")
     problem = drawn(task)[0]
@@ -217,9 +220,9 @@ def test_length_counts_tokens_of_the_policy():
         assert t.rewards([p := drawn(t)[0], p], [Sampled(p.answer, 2), Sampled("x", 4)]) == pytest.approx([1.2, 0])
 
 
-# Catches: another step than A-DLP's; a negative coefficient; the true accuracy in place of the votes' where there
-# are no labels.
-def test_the_adaptive_coefficient_follows_the_accuracy():
+# Catches: another step than A-DLP's; a negative coefficient; the true accuracy in place of the votes' if there are no
+# labels.
+def test_adaptive_coefficient_follows_the_accuracy():
     task = make_task("length,coef=0.1,adaptive=yes,target=0.5,rate=0.2:addition:digits=2")
     problem = drawn(task)[0]
     task.rewards([problem] * 4, [problem.answer] * 3 + ["1"])
@@ -235,14 +238,14 @@ def test_the_adaptive_coefficient_follows_the_accuracy():
 # Catches: a right answer that counts as wrong in the wrapper, because the sum of its parts is .9999999999999999.
 @pytest.mark.parametrize("reward", [lambda prompt, response: 0.7 + 0.2 + 0.1,
                                     lambda prompt, response: {"a": 0.7, "b": 0.2, "c": 0.1}])
-def test_parts_that_sum_to_one_make_a_right_answer(reward):
+def test_parts_that_sum_to_1_make_a_right_answer(reward):
     task = make_task("length,coef=1:addition", reward)
     found = task.rewards(drawn(task) * 2, ["1", "222"])
     assert found == pytest.approx([1.5, 0.5]) and all(x.right and x.parts["right"] == 1 for x in found)
 
 
-# Catches: signs and digits counted as letters; a response in another script that gets more than its share.
-def test_consistency_is_the_share_of_letters():
+# Catches: signs and digits that count as letters; a response in another script that gets more than its share.
+def test_consistency_is_the_share_of_letters_in_the_same_script():
     assert script_of("δγ+κε=") == "greek" and script_of("3+4=") == "common" and script_of("Привет, abc") == "cyrillic"
     assert consistency("αβ=", "αaαb12") == 0.5 and consistency("αβ=", "12+3") == 1 and consistency("12", "abc") == 1
     assert consistency("Wie geht es?", "gut") == 1 and consistency("αβ=", "ab") == 0
@@ -261,8 +264,8 @@ def test_consistency_is_the_share_of_letters():
     assert whole.rewards([problem] * 2, [mixed, problem.answer]) == [0, 1]
 
 
-# Catches: a file of prompts in one script that is refused; names of roles that count as the prompt's language.
-def test_the_language_of_a_conversation_is_that_of_its_last_turn(tmp_path):
+# Catches: the refusal of a file of prompts in one script; role names that count as the prompt's language.
+def test_language_of_a_conversation_is_that_of_its_last_turn(tmp_path):
     talk = [{"role": role, "content": "Γεια"} for role in ("user", "assistant", "user")]
     (tmp_path / "talk.jsonl").write_text("".join(json.dumps({
         "messages": [*talk[:2], {"role": "user", "content": f"Ναι {i}"}], "answer": "ναι"}) + "\n" for i in range(12)))
@@ -270,8 +273,8 @@ def test_the_language_of_a_conversation_is_that_of_its_last_turn(tmp_path):
     assert [x.parts["language"] for x in task.rewards(drawn(task) * 2, ["ναι", "yes"])] == [1, 0]
 
 
-# Catches: a form that only begins as the pattern says; a form of the task that is not used.
-def test_a_form_is_that_of_the_whole_response():
+# Catches: a pattern that matches only the start of a response; a form of the task that is not used.
+def test_format_applies_to_the_whole_response():
     task = make_task("format:scratchpad")
     problem = drawn(task)[0]
     good, bad = f"1;2;#{problem.answer}", f"12;#{problem.answer}"
@@ -282,21 +285,21 @@ def test_a_form_is_that_of_the_whole_response():
     assert shaped == [-0.8, -0.8]                             # a negative reward is not 0 for a wrong form
 
 
-# Catches: equal answers in other words, which do not agree.
+# Catches: equal answers in different words that count as different.
 @pytest.mark.parametrize(("name", "same", "other"), [
     ("letters", ("3", "3 times", "Three", "It occurs 3 times."), "2"),
     ("sums", ("7 + 6 = 13", "7+6=13", "It is 7 + 6 = 13."), "7 + 6 = 14"),
     ("json", ('{"a": 1, "b": 2}', '{"b":2,"a":1}'), '{"a": 2, "b": 1}'),
     ("two_scripts", ("cha", "γθα"), "chb"), ("two_scripts:rule=strict", ("cha",), "γθα")])
-def test_votes_are_for_answers_and_not_for_their_words(name, same, other):
+def test_votes_compare_answers_and_not_their_wording(name, same, other):
     task = make_task(name)
     problem = task.problems(1, np.random.default_rng(0))[0]
     assert len({task.answer_of(problem, x) for x in same}) == 1
     assert task.answer_of(problem, other) != task.answer_of(problem, same[0])
 
 
-# Catches: a hint of another length on average; a response judged without its hint; a hint of a held-out problem.
-def test_a_hint_is_the_beginning_of_the_answer():
+# Catches: a wrong mean length of hints; a response that is judged without its hint; a hint of a held-out problem.
+def test_hint_is_the_start_of_the_answer():
     task = make_task("hints,share=0.5:addition:digits=2")                 # answers of three digits
     asked = drawn(task, 2000)
     assert all(p.prompt == p.of.prompt + p.hint and p.of.answer.startswith(p.hint) for p in asked)
@@ -307,8 +310,8 @@ def test_a_hint_is_the_beginning_of_the_answer():
     assert task.rewards([problem] * 2, [rest, problem.of.answer]) == [1, 0]
 
 
-# Catches: one task of a mixture that is not looked at; a prompt with its hint that does not fit.
-def test_hints_of_a_mixture_and_their_length(tmp_path):
+# Catches: a task of a mixture that is not checked; a longest prompt that is measured without its hint.
+def test_hints_check_all_tasks_of_a_mixture_and_lengthen_prompts(tmp_path):
     for text in ("hints:mix:steps+sort", "hints:mix:sort+steps"):
         with pytest.raises(UserError, match="steps asks for more than an answer"):
             make_task(text)
@@ -318,8 +321,9 @@ def test_hints_of_a_mixture_and_their_length(tmp_path):
     assert longest_prompt(task, CharTokenizer("ab0123456789")) == 43
 
 
-# Catches: one clock for both languages; a fall at too little success; a language without prompts that falls.
-def test_the_hints_of_a_language_fade_with_its_own_success():
+# Catches: one share of hints for both languages; a decay after too little success; a decay for a language without
+# prompts.
+def test_hints_of_a_language_decay_with_its_own_success():
     task = make_task("hints,share=0.05,step=0.02,target=0.5:language,mode=times:two_scripts")
     greek, latin = ([p for p in drawn(task, 40) if script_of(p.of.prompt) == name][0] for name in ("greek", "latin"))
 
@@ -335,8 +339,8 @@ def test_the_hints_of_a_language_fade_with_its_own_success():
     assert task.left["greek"] == 0 and {p.hint for p in drawn(task, 200) if script_of(p.of.prompt) == "greek"} == {""}
 
 
-# Catches: the state of an inner wrapper left out; a wrapper without state that is kept.
-def test_the_state_of_every_layer_is_kept():
+# Catches: a missing state of an inner wrapper; a saved entry for a wrapper without state.
+def test_state_of_every_wrapper_is_saved():
     text = "hints:length,adaptive=yes:addition:digits=2"
     task, again = make_task(text), make_task(text)
     problem = drawn(task)[0]
@@ -347,8 +351,8 @@ def test_the_state_of_every_layer_is_kept():
     assert make_task("length:vote:addition").state_dict() == {}
 
 
-# Catches: SFT that is repeated for a wrapper; its own presets in place of the task's.
-def test_the_initial_policy_is_that_of_the_task():
+# Catches: SFT that is repeated for a wrapper; presets of the wrapper in place of the task's.
+def test_initial_policy_is_that_of_the_task():
     for given in ("length:vote:addition", Length(make_task("vote:addition"))):
         cfg = LanguageConfig(task=given)
         inner, task = unwrapped(cfg, make_task(given))
@@ -359,14 +363,14 @@ def test_the_initial_policy_is_that_of_the_task():
     assert LanguageConfig.preset_names("vote:addition:digits=2", grpo) == LanguageConfig.preset_names("addition", grpo)
 
 
-# Catches: a method of one response to a prompt that trains on votes; a state that each rank keeps for itself.
+# Catches: a method with too few responses per prompt that trains on votes; a separate state in each rank.
 @pytest.mark.parametrize(("settings", "words"), [
     ({"task": "vote:addition", "samples": 2}, "compare the responses to one prompt; set --samples to 3 or more"),
     ({"task": "length:vote:addition", "samples": 2}, "set --samples to 3 or more"),
     ({"task": "length:addition", "samples": 1}, "set --samples to 2 or more"),
     ({"task": "hints:addition", "workers": 2}, "one process must see them all in turn; leave out --workers, --lag"),
     ({"task": "length,adaptive=yes:addition", "lag": 1}, "leave out --workers, --lag and --engine")])
-def test_methods_that_do_not_fit_are_refused_before_anything_starts(settings, words, tmp_path):
+def test_unsuitable_settings_are_refused_before_training(settings, words, tmp_path):
     method = find("llm reinforce" if "samples" in settings else "llm grpo").load()
     with pytest.raises(UserError, match=words):
         check(method.Config(**settings, log_dir=str(tmp_path), quiet=True))
@@ -389,8 +393,8 @@ def test_methods_without_groups_are_refused(method, task, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# Catches: an initial policy that is kept although the file of the reward has changed.
-def test_the_file_of_a_reward_belongs_to_the_identity(tmp_path):
+# Catches: an initial policy that is reused although the file of the reward has changed.
+def test_identity_depends_on_the_file_of_a_reward(tmp_path):
     file = tmp_path / "share.py"
     found = []
     for content in ("def share(prompt, response):\n    return 1.0\n", "def share(prompt, response):\n    return 0.5\n"):
@@ -400,8 +404,8 @@ def test_the_file_of_a_reward_belongs_to_the_identity(tmp_path):
     assert found[0] != found[1] and found[0][0] == "addition"
 
 
-# Catches: an initial policy of another list of prompts, or of a task with another alphabet or length.
-def test_every_row_and_the_form_of_a_task_belong_to_its_identity():
+# Catches: the initial policy of another list of prompts, or of a task with another alphabet or length.
+def test_identity_depends_on_every_row_alphabet_and_length():
     rows = [{"prompt": f"{a}{b}>", "answer": f"{b}{a}"} for a in "abcdefgh" for b in "abcdefgh"]
     changed = [[*rows[:i], {**rows[i], "answer": "ba" * 2}, *rows[i + 1:]] for i in range(len(rows))]
     tasks = [UserTask(rows), UserTask(rows, max_tokens=5), UserTask(rows, alphabet=">abcdefghX"),
@@ -411,8 +415,8 @@ def test_every_row_and_the_form_of_a_task_belong_to_its_identity():
     assert json.dumps(identity(LanguageConfig(task=rows), UserTask(rows))) != found[1]
 
 
-# Catches: a wrapper of one's own that needs more than `shape`.
-def test_a_wrapper_of_ones_own():
+# Catches: a wrapper of the user that needs more than `shape`.
+def test_wrapper_of_the_user_needs_only_shape():
     class Half(Wrapper):
         name = "half"
 
@@ -426,8 +430,8 @@ def test_a_wrapper_of_ones_own():
         Hints("addition")
 
 
-# Catches: prompts of digits alone that get no hint; a hint where the answer alone is not enough.
-def test_every_prompt_gets_a_hint_and_tasks_that_ask_for_steps_get_none():
+# Catches: prompts of digits that get no hint; a hint for a task in which the answer alone is not enough.
+def test_all_prompts_get_hints_and_tasks_with_steps_are_refused():
     task = make_task("hints,share=1:modular:noise=0")
     assert all(p.hint == p.of.answer for p in drawn(task, 100))
     with pytest.raises(UserError, match="steps asks for more than an answer.*leave out hints:"):
@@ -435,7 +439,7 @@ def test_every_prompt_gets_a_hint_and_tasks_that_ask_for_steps_get_none():
 
 
 # Catches: a demonstration of the whole answer after a hint.
-def test_imitation_of_a_task_with_hints_is_that_of_the_task(tmp_path):
+def test_sft_with_hints_equals_sft_without_hints(tmp_path):
     small = {"layers": 1, "width": 16, "heads": 2, "total_steps": 3, "batch": 8, "threads": 1, "tensorboard": False,
              "quiet": True, "preset": "none", "held_out": 8, "log_dir": str(tmp_path)}
     losses = [llm.sft(f"{hints}modular", exp_name=f"x{len(hints)}", **small).progress["loss"]
@@ -443,8 +447,8 @@ def test_imitation_of_a_task_with_hints_is_that_of_the_task(tmp_path):
     assert losses[0] == losses[1]
 
 
-# Catches: a vote that compares letters of two scripts.
-def test_a_vote_on_sums_in_two_scripts_compares_the_sums():
+# Catches: a vote that compares letters in place of sums.
+def test_votes_on_sums_in_two_scripts_compare_the_sums():
     task = make_task("vote:two_scripts")
     problem = drawn(task)[0]
     assert list(task.rewards([problem] * 3, ["abc", "\u03b1\u03b2\u03b3", "bbc"])) == [1, 1, 0]
