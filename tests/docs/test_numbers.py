@@ -62,7 +62,6 @@ def test_gpu_table_has_only_full_measurements_of_gpus(tmp_path):
     (tmp_path / "sac.json").write_text(json.dumps(part))
     assert tables.measured_on_gpus(tmp_path).splitlines()[2:] == [
         "| sac | updates a second | 801.2 | 725 | met | H100 | `abc` |"]
-    assert "No GPU has run" in BENCHMARKS or list((DOCS / "benchmarks" / "gpu").glob("*.json"))
 
 
 @pytest.mark.parametrize("row", rows("returns"), ids=lambda row: f"{row[0]}-{row[1]}")

@@ -296,7 +296,7 @@ def test_model_without_the_characters_of_the_game_is_refused(beginner, tmp_path)
     assert not (tmp_path / "runs").exists()
 
 
-# Catches: a column without numbers; a column of another method.
+# Catches: a column without numbers.
 def test_columns_of_a_run_equal_the_numbers_of_its_games(watch):
     seen = watch(total_steps=2)
     progress = seen.result.progress
@@ -310,7 +310,7 @@ def test_columns_of_a_run_equal_the_numbers_of_its_games(watch):
     assert progress["ratio_min"][0] <= 1 <= progress["ratio_max"][0]
 
 
-# Catches: a value function with another dtype than the policy; rounded weights in the pool.
+# Catches: a value function with another dtype than the policy.
 def test_training_works_in_bfloat16(watch):
     seen = watch(total_steps=2, dtype="bfloat16", lr=0.01)
     assert {p.dtype for p in seen.result.policy.model.parameters()} == {torch.bfloat16}

@@ -48,7 +48,7 @@ def test_first_wrong_symbol_ends_the_response(text):
     assert seen == {0.0, wrong, 1.0}
 
 
-# Catches: a norm that is not set, so that log-probabilities of tokens differ by half a nat; SFT before the method.
+# Catches: a norm that is not set, so that log-probabilities of tokens differ by half a nat.
 def test_initial_policy_is_uniform():
     task = make_task("lock")
     start = fresh(config(), task)

@@ -198,7 +198,7 @@ def test_ordinary_programs_run_and_see_no_secrets(monkeypatch):
     assert judge(code, tests).error == ""
 
 
-# Catches: bytes that are counted per test; a verdict of another job; verdicts in the order of completion.
+# Catches: a verdict of another job; verdicts in the order of completion.
 def test_judge_many_keeps_the_order_of_jobs():
     jobs = [(f"import time\ntime.sleep({0.1 * (i == 0)})\nf = lambda x: x + {i}", [f"assert f({i}) == {j}"])
             for i in range(4) for j in (2 * i, 2 * i + 1)]

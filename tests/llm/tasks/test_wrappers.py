@@ -298,7 +298,7 @@ def test_votes_compare_answers_and_not_their_wording(name, same, other):
     assert task.answer_of(problem, other) != task.answer_of(problem, same[0])
 
 
-# Catches: a wrong mean length of hints; a response that is judged without its hint; a hint of a held-out problem.
+# Catches: a wrong mean length of hints; a response that is judged without its hint.
 def test_hint_is_the_start_of_the_answer():
     task = make_task("hints,share=0.5:addition:digits=2")                 # answers of three digits
     asked = drawn(task, 2000)
