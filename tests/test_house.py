@@ -36,7 +36,7 @@ ARROWS = {
     "__init__": {"runs", "registry"},
     "__main__": {"cli"}, "run": {"cli"},
     "cli": {"core", "data", "envs", "runs", "view", "arena", "exercises", "bench", "llm", "cli", *GROUND, "__init__"}}
-LONGEST, LEARNERS = 300, ("spinup/algos/", "spinup/core/", "llm/algos/")      # lines of a file; where lines are shorter
+LONGEST, LEARNERS = 300, ("spinup/algos/", "spinup/core/", "llm/algos/")      # lines of a file; folders of narrow files
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 CORE = [p for p in FILES if p.is_relative_to(ROOT / "spinup" / "core")]
 

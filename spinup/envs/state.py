@@ -176,7 +176,7 @@ def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
         return [_plain(v, f"{path}[{i}]", seen) for i, v in enumerate(value)]
     if type(value) is dict and all(type(k) in (str, int) for k in value):
         return {k: _plain(v, f"{path}[{k!r}]", seen) for k, v in value.items()}
-    raise Unsaveable(f"{path} is a {type(value).__name__}")
+    raise Unsaveable(f"{path} is of type {type(value).__name__}")
 
 
 def _owner(array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Players that are not trained: scripted ones against brute force, and people's own in processes of their own."""
+"""Players that are not trained: scripted players against brute force, and players of users in separate processes."""
 import time
 from functools import cache
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spinup.arena.players import FORFEIT, ILLEGAL, Player, minimax, one_ply, own, random_moves
+from spinup.arena.players import ILLEGAL, Player, minimax, one_ply, own, random_moves
 from spinup.arena.tournament import play
 from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
@@ -18,7 +18,7 @@ HONEST = "def act(observation, mask):\n    return int(mask.argmax())\n"
 
 @cache
 def best(board: str, mover: str) -> int:
-    """Value of the position for `mover`, by trying everything; squares as text, X, O or space."""
+    """Value of the position for `mover`, by brute force. The squares are text: X, O or space."""
     lines = [board[0:3], board[3:6], board[6:9], board[0::3], board[1::3], board[2::3], board[0::4], board[2:7:2]]
     other = "O" if mover == "X" else "X"
     if other * 3 in lines:
@@ -28,8 +28,8 @@ def best(board: str, mover: str) -> int:
     return max(-best(board[:i] + mover + board[i + 1:], other) for i in range(9) if board[i] == " ")
 
 
-# Catches: a line, the side to move or the sign wrong in minimax; a best move that is never drawn.
-def test_minimax_makes_each_of_the_best_moves_and_no_other():
+# Catches: a wrong line, side to move or sign in minimax; a best move that is never sampled.
+def test_minimax_samples_exactly_the_best_moves():
     board = TicTacToe(300)
     for _ in range(6):
         observation, legal, worths = board.observe(), board.legal(), []
@@ -42,15 +42,15 @@ def test_minimax_makes_each_of_the_best_moves_and_no_other():
         for k, move in enumerate(minimax(observation, legal, RNG)):
             assert worths[k][move] == max(worths[k])
             drawn.setdefault(text[k], set()).add(int(move))
-        if len(drawn) == 1:                                               # the empty board: all nine draw
+        if len(drawn) == 1:                                               # the empty board: all nine moves draw
             assert drawn[text[0]] == set(range(9))
         _, over = board.play(random_moves(observation, legal, RNG))
         board.reset(over)
 
 
-# Catches: a win not taken, a loss not kept off, another move than those where it must.
+# Catches: a win that is not taken; a loss that is not prevented; another move although one of these is possible.
 @pytest.mark.long
-def test_one_ply_wins_where_it_can_and_keeps_off_what_it_must():
+def test_one_ply_wins_if_possible_and_otherwise_blocks():
     board, checked = ConnectFour(400), {"win": 0, "block": 0}
 
     def wins(observation, own, move):
@@ -82,7 +82,7 @@ def test_one_ply_wins_where_it_can_and_keeps_off_what_it_must():
     assert min(checked.values()) > 100
 
 
-def test_minimax_never_loses_and_random_does():
+def test_minimax_never_loses_and_random_moves_do():
     first, second = Player("minimax", minimax), Player("random", random_moves)
     for one, other, losses in (first, second, 0), (second, first, 1):
         scores = play(TicTacToe(300), one, other, RNG)
@@ -92,7 +92,7 @@ def test_minimax_never_loses_and_random_does():
 
 @pytest.fixture
 def person(tmp_path):
-    """Makes a player of a file's text, and ends its process afterwards."""
+    """`person(text)`: a player from a file with this text, whose process is ended after the test."""
     made = []
 
     def make(text, seconds=1.0, memory=2048):
@@ -106,18 +106,18 @@ def person(tmp_path):
         player.close()
 
 
-# Catches: stones or mask of the other side, another type or shape than PettingZoo's.
-def test_a_persons_player_sees_what_pettingzoo_shows(person):
+# Catches: the stones or the legal-action mask of the other side; a type or shape that differs from PettingZoo's.
+def test_player_of_a_user_gets_the_observation_of_pettingzoo(person):
     player = person("def act(observation, mask):\n"
                     "    assert observation.shape == (6, 7, 2) and observation.dtype == mask.dtype == 'int8'\n"
                     "    return int(observation[5, :, 0].argmax()) + int(mask[3] == 0)\n")
     board = ConnectFour(1)
-    for move in 2, 3, 2, 3, 4, 3, 4, 3, 5, 3, 6, 3:                       # column 3 is full then
+    for move in 2, 3, 2, 3, 4, 3, 4, 3, 5, 3, 6, 3:                       # column 3 is then full
         board.play(np.array([move]))
     assert player.moves(board.observe(), board.legal(), RNG).tolist() == [3] and not player.faults
 
 
-# Catches: whatever else a file does taking the tournament along, or not being said.
+# Catches: a fault of a file that ends the tournament, or that is not reported.
 @pytest.mark.long(r"def act(observation, mask):\n    while True: pass-gave no move within 0.3 s-3")
 @pytest.mark.parametrize("text, fault, times", [
     ("def act(observation, mask):\n    return int(mask.argmin())", ILLEGAL, 4),
@@ -132,7 +132,7 @@ def test_a_persons_player_sees_what_pettingzoo_shows(person):
     ("import nosuch", "cannot be loaded (ModuleNotFoundError: No module named 'nosuch')", 3),
     ("def move(observation, mask):\n    return 0", "cannot be loaded (AttributeError: module 'player' has no attribute "
      "'act')", 3)])
-def test_who_fails_forfeits_and_is_named(person, text, fault, times):
+def test_player_that_fails_forfeits_and_the_fault_is_reported(person, text, fault, times):
     player, other = person(text, seconds=5 if "while True: print" in text else 0.3), Player("random", random_moves)
     start = time.monotonic()
     scores = play(TicTacToe(4), other, player, RNG)
@@ -143,13 +143,13 @@ def test_who_fails_forfeits_and_is_named(person, text, fault, times):
         assert player.faults[fault] == times and player.out and player.faults["was already excluded"] == 1
 
 
-def test_a_player_that_prints_goes_on_and_what_it_printed_is_kept(person):
+def test_player_may_print_and_its_output_is_kept(person):
     player = person("print('hello')\n" + HONEST.replace("return", "print('thinking'); return"))
     assert play(TicTacToe(5), player, Player("random", random_moves), RNG) and not player.faults
     assert player.note().startswith("printed ") and "hello thinking" in player.note()
 
 
-def test_a_player_that_fails_once_goes_on(person, tmp_path):
+def test_player_that_fails_once_continues(person, tmp_path):
     flag = tmp_path / "fell"
     player = person("import os, pathlib\nflag = pathlib.Path(" + repr(str(flag)) + ")\n"
                     "def act(observation, mask):\n    if not flag.exists():\n        flag.touch()\n"
@@ -158,20 +158,20 @@ def test_a_player_that_fails_once_goes_on(person, tmp_path):
     assert player.faults == {"ended its process (exit code 1)": 1} and 0.0 in scores
 
 
-# Catches: killpg alone, which a process that has left the group outlives; a filter that forgets a way.
+# Catches: killpg alone, which does not reach a process that has left the group; a filter with a missing system call.
 @pytest.mark.skipif(not seccomp_filter(threads=True, sockets=True), reason="no filter of system calls here")
 @pytest.mark.parametrize("start", [
     "import os\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(100)",
     "import subprocess\nsubprocess.Popen(['sleep', '100'], start_new_session=True)",
     "import os\nos.posix_spawn('/bin/sleep', ['sleep', '100'], {})",
     "import os\nos.kill(os.getppid(), 10)"])
-def test_a_player_starts_no_process_and_sends_no_signal(person, start):
+def test_player_cannot_start_a_process_or_send_a_signal(person, start):
     player = person("import time\n" + start + "\n" + HONEST)
     assert play(TicTacToe(1), player, Player("random", random_moves), RNG) == [0.0]
     assert "cannot be loaded (PermissionError" in str(player.faults)
 
 
-def test_a_player_may_start_threads(person):
+def test_player_may_start_threads(person):
     player = person("import threading\ndef act(observation, mask):\n    found = []\n"
                     "    thread = threading.Thread(target=lambda: found.append(int(mask.argmax())))\n"
                     "    thread.start()\n    thread.join()\n    return found[0]\n")
@@ -182,8 +182,8 @@ SCRIBBLE = "import os\nfor i in range(3, 500):\n    try: os.write(i, TEXT)\n    
 ACT = "def act(observation, mask):\n    "
 
 
-# Catches: an answer that is believed to be JSON, an object, with a whole number of the right name, and short; a
-# player that writes ahead, or does not read, and is waited for.
+# Catches: an answer that is not checked to be JSON, an object, short, and with an integer of the correct name; a player
+# that writes in advance, or that does not read, so that the arena waits.
 @pytest.mark.long(r"import os, time\nos.closerange(3, 500)\ntime.sleep(60)-closed a file descriptor of the arena")
 @pytest.mark.parametrize("text, fault", [
     *((SCRIBBLE.replace("TEXT", repr(said)) + HONEST, "wrote to a file descriptor of the arena") for said in (
@@ -198,19 +198,18 @@ ACT = "def act(observation, mask):\n    "
     ("import os, time\nos.closerange(3, 500)\ntime.sleep(60)", "closed a file descriptor of the arena"),
     ("import os\nos.closerange(0, 3)\nos._exit(0)", "ended its process (exit code 0)"),
     ("import sys, time\n" + ACT + "time.sleep(60)", "gave no move within 0.3 s")])
-def test_whatever_a_player_writes_the_tournament_goes_on(person, text, fault):
-    seconds = 0.3 if fault.endswith("0.3 s") else 5.0         # a busy machine must not make an answer late
+def test_tournament_continues_whatever_a_player_writes(person, text, fault):
+    seconds = 0.3 if fault.endswith("0.3 s") else 5.0         # enough for an answer on a busy machine
     player, other = person(text, seconds=seconds), Player("random", random_moves)
-    player.patience = 1                                       # one process: that others follow is tested above
+    player.patience = 1                                       # one process; restarts are tested above
     start = time.monotonic()
     for _ in range(2):
         assert play(TicTacToe(2), other, player, RNG) == [1.0] * 2
     assert player.faults[fault] and player.out and time.monotonic() - start < 20
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_missing_player_file_is_named(tmp_path):
     with pytest.raises(UserError, match="nobody.py cannot be read"):
         own(tmp_path / "nobody.py", 1, 512)
     with pytest.raises(UserError, match="/dev/null is not a Python file; give one, such as mine.py"):
         own(Path("/dev/null"), 1, 512)
-    assert FORFEIT < 0

@@ -1,4 +1,4 @@
-"""Tournaments: of players whose strength is known, gone on with, and as the command that people type."""
+"""Tournaments: players of known strength, resumed tournaments, and the commands."""
 import io
 import json
 import math
@@ -23,7 +23,8 @@ RESULTS = {"names": ["a", "b"], "versions": ["1", "2"], "scores": [[0, 1], [0, 0
            "elo": [1210, 1190], "faults": [{}, {}]}
 
 
-# Catches: matches that tell nothing, results that are kept for the wrong player, an Elo that makes points.
+# Catches: uninformative matches; results that are stored for the wrong player; an Elo update that changes the mean
+# rating.
 def test_twelve_players_of_known_strength_are_ranked():
     record = simulate(0, 60)
     assert spearmanr(TRUTH, record.strengths().rating)[0] >= 0.9 and spearmanr(TRUTH, record.elo)[0] >= 0.8
@@ -32,14 +33,14 @@ def test_twelve_players_of_known_strength_are_ranked():
     assert np.abs(record.begun.sum(1) - record.begun.sum(0)).max() <= 8
 
 
-# Catches: intervals that matchmaking by rating makes wrong.
+# Catches: confidence intervals that are wrong because the ratings determine the matches.
 @pytest.mark.long
-def test_intervals_cover_the_truth_when_matches_are_made_by_rating():
-    found = [simulate(seed).strengths() for seed in range(40)]            # of 200: `spinup bench paper self-play`
+def test_intervals_have_their_coverage_when_matches_depend_on_ratings():
+    found = [simulate(seed).strengths() for seed in range(40)]            # 200 in `spinup bench paper self-play`
     assert 0.9 <= np.mean([(s.low <= TRUTH) & (s.high >= TRUTH) for s in found]) <= 0.98
 
 
-def test_a_tournament_goes_on_where_it_was_and_a_changed_player_begins_anew(tmp_path):
+def test_tournament_resumes_and_a_changed_player_starts_again(tmp_path):
     file, said = tmp_path / "games.json", []
     players = [Player(name, random_moves, "1") for name in "abc"]
 
@@ -62,10 +63,10 @@ def test_a_tournament_goes_on_where_it_was_and_a_changed_player_begins_anew(tmp_
     assert (four.begun[np.ix_([0, 2], [0, 2])] >= kept).all()
 
 
-def test_who_is_not_here_this_time_keeps_its_games_and_its_place(tmp_path):
+def test_absent_player_keeps_its_games_and_its_rating(tmp_path):
     file, players = tmp_path / "games.json", [Player(name, random_moves, name) for name in "abc"]
     before = hold(TicTacToe, players, 20, 5, 0, file, print,
-                  lambda record: players[1].faults.update({"did not answer": 1}))    # the last one after the file
+                  lambda record: players[1].faults.update({"did not answer": 1}))    # the last is not in the file
     here = [players[2], players[0]]
     record = hold(TicTacToe, here, 40, 5, 0, file, print, lambda record: None)
     assert record.names == ["c", "a", "b"] and record.begun[:2, :2].sum() > before.begun[::2, ::2].sum()
@@ -77,7 +78,7 @@ def test_who_is_not_here_this_time_keeps_its_games_and_its_place(tmp_path):
     assert again.games[1] >= 40 and again.scores[1, 2] >= before.scores[1, 2]
 
 
-def test_results_are_whole_after_every_match(tmp_path, monkeypatch):
+def test_results_are_saved_after_every_match(tmp_path, monkeypatch):
     file, players = tmp_path / "games.json", [Player(name, random_moves) for name in "ab"]
     seen = []
 
@@ -93,9 +94,9 @@ def test_results_are_whole_after_every_match(tmp_path, monkeypatch):
     assert hold(TicTacToe, players, 15, 5, 0, file, print, lambda record: None).begun.sum() == 15
 
 
-# Catches: games thrown away where a name is another; who has changed taken for who is now called so; two who
-# play the same taken for one.
-def test_who_has_another_name_keeps_its_games():
+# Catches: lost games of a renamed player; a changed player that is taken for the one whose name it now has; two players
+# with the same code that are taken for one.
+def test_renamed_player_keeps_its_games():
     record = Record.empty(["mine", "x @5k", "x", "yours"], ["1", "2 @5000", "2", "3"])
     record.add(0, 1, [1.0] * 3)
     record.add(2, 3, [0.5] * 5)
@@ -107,8 +108,8 @@ def test_who_has_another_name_keeps_its_games():
     assert back.names == ["mine", "bob/mine", "y", "y @5k", "yours"] and back.scores[0, 3] == 3 and not changed
 
 
-# Catches: a player whose games are lost because another one now has its name.
-def test_a_name_that_another_takes_over_loses_no_games():
+# Catches: a player whose games are lost because another player now has its name.
+def test_player_whose_name_another_player_takes_keeps_its_games():
     record = Record.empty(["a", "b"], ["1", "2"])
     record.add(0, 1, [1.0] * 3)
     moved, changed = record.for_players(["b"], ["1"])
@@ -121,7 +122,7 @@ def test_a_name_that_another_takes_over_loses_no_games():
     {"faults": [{"late": "x"}, {}]}, {"begun": [[0, -1], [1, 0]], "scores": [[0, 0], [0, 0]]},
     {"scores": [[0, 9], [0, 0]]}, {"scores": [[0, math.nan], [0, 0]]}, {"versions": ["1"]}, {"names": ["a"]},
     {"faults": []}, {"scores": [[0, 0]]}, {"begun": [0, 0]}, {"elo": [1200]}))])
-def test_a_file_of_something_else_is_not_taken_for_results(text, tmp_path):
+def test_file_without_valid_results_is_refused_and_unchanged(text, tmp_path):
     file = tmp_path / "games.json"
     file.write_text(text)
     with pytest.raises(UserError, match="games.json"):
@@ -133,8 +134,8 @@ def check_sentence(done, words: str) -> None:
     assert done.code == 2 and done.err.count("\n") == 1 and words in done.err
 
 
-# Catches: the result of one seat given to the other, games that end but are played on.
-def test_the_first_gets_what_it_won_and_a_player_is_out_when_it_says_so():
+# Catches: the result of one seat that is assigned to the other; games that continue after their end.
+def test_winner_gets_the_points_and_an_excluded_player_plays_no_game():
     def low(observation, legal, rng):
         return legal.argmax(1)
 
@@ -142,7 +143,7 @@ def test_the_first_gets_what_it_won_and_a_player_is_out_when_it_says_so():
         return legal.shape[1] - 1 - legal[:, ::-1].argmax(1)
 
     rng = np.random.default_rng(0)
-    for one, other in (low, high), (high, low):                           # whoever begins has four in a column first
+    for one, other in (low, high), (high, low):                           # the first player completes a column first
         assert play(ConnectFour(3), Player("one", one), Player("other", other), rng) == [1.0] * 3
     record = tournament(Record.empty(list("abc"), [""] * 3), lambda i, j, n, rng: [1.0] * n, 10, 2, rng,
                         out=lambda i: i == 1)
@@ -150,7 +151,7 @@ def test_the_first_gets_what_it_won_and_a_player_is_out_when_it_says_so():
 
 
 class Page(HTMLParser):
-    """Content of a page: its words, and everything that it would fetch."""
+    """The contents of a page: its words, and all addresses that it would fetch."""
 
     def __init__(self, text):
         super().__init__()
@@ -164,7 +165,7 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def test_the_page_is_alone_and_says_what_a_name_is_not_what_it_does(tmp_path):
+def test_page_fetches_nothing_and_escapes_names(tmp_path):
     names = ["<script>alert(1)</script>", "good & fair"]
     players = [Player(name, random_moves) for name in names]
     record = hold(TicTacToe, players, 10, 5, 0, tmp_path / "games.json", print, lambda record: None)
@@ -180,14 +181,15 @@ def test_the_page_is_alone_and_says_what_a_name_is_not_what_it_does(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A short self-play, with three past selves."""
+    """A short self-play run with three earlier versions."""
     import spinup as library
     return library.self_play("TicTacToe-v0", total_steps=8192, num_envs=32, rollout_steps=32, versions=3, hidden=(32,),
                              log_dir=tmp_path_factory.mktemp("runs").as_posix(), quiet=True, tensorboard=False)
 
 
-# Catches: a version that plays with another's weights, is rated at another's steps, or is not the last policy.
-def test_past_selves_play_as_they_did(trained):
+# Catches: a version that plays with the weights of another or is rated at its steps; a last version that is not the
+# final policy.
+def test_earlier_versions_play_with_their_own_weights(trained):
     import spinup as library
     players = gather([trained.directory], "tictactoe", "TicTacToe-v0", 3, 1, 512, library.load)
     assert [p.name for p in players[:2]] == ["random", "minimax"]
@@ -202,7 +204,7 @@ def test_past_selves_play_as_they_did(trained):
 
 
 @pytest.mark.long
-def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tmp_path):
+def test_command_holds_a_tournament_with_all_kinds_of_players(trained, cli, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def act(observation, mask):\n    print('hm')\n    return int(mask.argmax())\n")
     bad = tmp_path / "bad.py"
@@ -222,9 +224,9 @@ def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tm
     assert "resuming with" in cli(*line).out and json.loads((out / "ratings.json").read_text())["players"]
 
 
-# Catches: names of which nobody can tell whose they are; a namesake more by which others lose their games.
+# Catches: ambiguous names of players; another player of the same name, with which the others lose their games.
 @pytest.mark.long
-def test_namesakes_are_called_by_their_folders(cli, tmp_path):
+def test_players_of_the_same_name_get_the_names_of_their_folders(cli, tmp_path):
     files = [tmp_path / folder / "mine.py" for folder in ("ann", "bob", "old/bob")]
     for file in files:
         file.parent.mkdir(parents=True)
@@ -243,8 +245,8 @@ def test_namesakes_are_called_by_their_folders(cli, tmp_path):
         player.close()
 
 
-# Catches: a line in the picture of two runs; past selves that lose the name of theirs.
-def test_runs_of_one_name_are_called_by_their_folders(trained, tmp_path):
+# Catches: one line in the plot for two runs; earlier versions without the name of their run.
+def test_runs_of_the_same_name_get_the_names_of_their_folders(trained, tmp_path):
     import shutil
 
     import spinup as library
@@ -257,32 +259,32 @@ def test_runs_of_one_name_are_called_by_their_folders(trained, tmp_path):
     assert [p.family for p in players] == [ends[0], ends[0], ends[1], ends[1]]
 
 
-def test_a_person_plays_in_the_terminal(trained, cli, monkeypatch):
+def test_person_can_play_in_the_terminal(trained, cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("5\n5\nhello\nq\n"))
     found = cli("play", "minimax", "--game", "tictactoe")
     assert found.code == 0 and found.out.count("Type one of") == 2 and "X" in found.out and "O" in found.out
-    assert found.out.count("Your move") == 4                              # once, and three times after the answer
+    assert found.out.count("Your move") == 4                              # one, and three after minimax's move
     monkeypatch.setattr("sys.stdin", io.StringIO(("\n".join("123456789") + "\n") * 4 + "q\nq\n"))
     found = cli("play", trained.directory)
     assert found.code == 0 and " won, " in found.out
 
 
-# Catches: a traceback where nobody can type.
+# Catches: a traceback if standard input is closed.
 @pytest.mark.parametrize("command", [["play", "minimax", "--game", "tictactoe"], ["llm", "chat", "runs/x"]])
-def test_a_closed_input_is_told(command, cli, monkeypatch):
+def test_closed_standard_input_gives_one_sentence(command, cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     found = cli(*command)
     assert found.code == 2 and "reads standard input, which is closed; run it in a terminal" in found.err
 
 
-def test_an_input_that_ends_ends_the_game(cli, monkeypatch):
+def test_end_of_the_input_ends_the_game(cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     found = cli("play", "minimax", "--game", "tictactoe")
     assert found.code == 0 and found.out.endswith("The input ended, so the game is over.\n")
 
 
-# Catches: advice that leads to another refusal.
-def test_a_run_of_no_game_is_refused(cli, tmp_path):
+# Catches: advice that leads to another error.
+def test_run_without_a_game_is_refused(cli, tmp_path):
     import spinup as library
     settings = {"total_steps": 512, "num_envs": 2, "rollout_steps": 32, "quiet": True, "tensorboard": False}
     folder = library.ppo("CartPole-v1", **settings, log_dir=str(tmp_path), exp_name="cp").directory
@@ -297,7 +299,7 @@ def test_a_run_of_no_game_is_refused(cli, tmp_path):
     assert not (tmp_path / "arena").exists()
 
 
-def test_results_go_to_a_folder(cli, tmp_path):
+def test_results_need_a_writable_folder(cli, tmp_path):
     (tmp_path / "arena/arena.html").mkdir(parents=True)
     found = cli("arena", "--game", "tictactoe", "--games", "10")
     assert found.code == 2 and found.err == "spinup: arena/arena.html is a folder; remove it, or choose another --out\n"
@@ -319,13 +321,13 @@ def test_results_go_to_a_folder(cli, tmp_path):
     (["play", "minimax"], "no game is given; type --game tictactoe"),
     (["play", "minmax", "--game", "tictactoe"], "Did you mean 'minimax'"),
     (["play", "random", "--game", "classic/chess-v6"], "cannot be shown in a terminal")])
-def test_wrong_words_are_answered_with_what_to_type(line, words, cli, tmp_path):
+def test_wrong_arguments_get_an_error_with_what_to_type(line, words, cli, tmp_path):
     found = cli(*line)
     assert found.code == 2 and words in found.err and len(found.err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_in_another_environment_is_refused(trained, tmp_path):
+def test_run_in_another_environment_is_refused(trained, tmp_path):
     import spinup as library
     with pytest.raises(UserError, match="was trained in TicTacToe-v0, not in ConnectFour-v0"):
         arena([trained.directory], game="connect_four", games_each=5, batch=5, versions=1, seconds=1, memory_mb=512,
@@ -333,8 +335,8 @@ def test_a_run_in_another_environment_is_refused(trained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-# Catches: an observation without the frames that the network expects, which is a traceback.
-def test_a_run_with_several_frames_is_refused(tmp_path):
+# Catches: a traceback for an observation without the frames that the network expects.
+def test_run_with_several_frames_is_refused(tmp_path):
     import spinup as library
     short = {"env": "TicTacToe-v0", "total_steps": 64, "num_envs": 2, "rollout_steps": 16, "minibatches": 1,
              "quiet": True, "tensorboard": False, "log_dir": tmp_path.as_posix(), "frame_stack": 2}
@@ -346,11 +348,11 @@ def test_a_run_with_several_frames_is_refused(tmp_path):
 
 
 class Mine(TicTacToe):
-    """A game of one's own."""
+    """A game that a user has written."""
 
 
-# Catches: advice that does not work, an error of Python's where a sentence belongs.
-def test_a_run_in_a_game_of_ones_own_is_no_players(cli, tmp_path, capsys):
+# Catches: advice that does not work; an exception of Python in place of a sentence.
+def test_run_in_a_game_of_the_user_cannot_play_in_the_arena(cli, tmp_path, capsys):
     import spinup as library
     library.self_play(Mine, total_steps=1024, num_envs=16, rollout_steps=32, log_dir=str(tmp_path), exp_name="mine")
     advice = capsys.readouterr().out
@@ -361,7 +363,7 @@ def test_a_run_in_a_game_of_ones_own_is_no_players(cli, tmp_path, capsys):
 
 
 # Catches: two tournaments that write the same files, so that the games of one are lost.
-def test_a_folder_belongs_to_one_tournament_at_a_time(cli, tmp_path):
+def test_folder_belongs_to_one_tournament_at_a_time(cli, tmp_path):
     (tmp_path / "arena").mkdir()
     with FileLock(tmp_path / "arena/.lock"):
         check_sentence(cli("arena", "--game", "tictactoe", "--games", "10"), "another tournament is writing to --out")

@@ -147,15 +147,15 @@ class SavesASet(SavesItself):
 
 # Catches (each was tried): `isinstance` in place of `type` in `_plain`; Env in CONSTANT; a missing check for MT19937.
 @pytest.mark.parametrize(("game", "why"), [
-    (holds(thing=object), "Holder.thing is a object"),
-    (holds(things=lambda: {"a": [0, object()]}), "Holder.things['a'][1] is a object"),
-    (holds(phase=lambda: Phase.DAY), "Holder.phase is a Phase"),
-    (holds(place=lambda: Place(1, 2)), "Holder.place is a Place"),
-    (holds(counts=lambda: defaultdict(int)), "Holder.counts is a defaultdict"),
-    (holds(inner=lambda: gymnasium.make("CartPole-v1").unwrapped), "Holder.inner is a CartPoleEnv"),
+    (holds(thing=object), "Holder.thing is of type object"),
+    (holds(things=lambda: {"a": [0, object()]}), "Holder.things['a'][1] is of type object"),
+    (holds(phase=lambda: Phase.DAY), "Holder.phase is of type Phase"),
+    (holds(place=lambda: Place(1, 2)), "Holder.place is of type Place"),
+    (holds(counts=lambda: defaultdict(int)), "Holder.counts is of type defaultdict"),
+    (holds(inner=lambda: gymnasium.make("CartPole-v1").unwrapped), "Holder.inner is of type CartPoleEnv"),
     (holds(dice=lambda: np.random.Generator(np.random.MT19937(0))), "Holder.dice uses MT19937, not np.random.default"),
     (holds(rows=lambda: [*np.zeros((2, 2))]), "Holder.rows[1] and Holder.rows[0] are views of one array"),
-    (SavesASet, "SavesASet.state_dict()['grid'] is a set")])
+    (SavesASet, "SavesASet.state_dict()['grid'] is of type set")])
 def test_attribute_that_cannot_be_saved_is_named(game, why):
     env = make(game, 2, 0)
     env.reset()

@@ -205,13 +205,13 @@ def garden_with(**attributes: Any) -> gymnasium.Env:
 
 STATE = np.zeros(4)
 IN_THE_WAY = {
-    "object": ({"thing": Thing()}, "Garden.thing is a Thing"),
-    "deep": ({"things": {"a": [0, Thing()]}}, "Garden.things['a'][1] is a Thing"),
-    "set": ({"seen": {1, 2}}, "Garden.seen is a set"),
-    "keys": ({"seen": {(0, 1): 2.0}}, "Garden.seen is a dict"),
+    "object": ({"thing": Thing()}, "Garden.thing is of type Thing"),
+    "deep": ({"things": {"a": [0, Thing()]}}, "Garden.things['a'][1] is of type Thing"),
+    "set": ({"seen": {1, 2}}, "Garden.seen is of type set"),
+    "keys": ({"seen": {(0, 1): 2.0}}, "Garden.seen is of type dict"),
     "generator": ({"dice": np.random.Generator(np.random.MT19937(0))},
                   "Garden.dice uses MT19937, not np.random.default_rng"),
-    "window": ({"window": Thing()}, "Garden.window is a Thing"),          # not a window of pygame
+    "window": ({"window": Thing()}, "Garden.window is of type Thing"),          # not a window of pygame
     # after loading, the array in the list would be separate, and no longer change with the other
     "view": ({"state": STATE, "parts": [STATE[:2]]}, "Garden.parts[0] and Garden.state are views of one array")}
 

@@ -1,4 +1,4 @@
-"""Checks of students' files in this process, where a process of their own is not the point: it costs over a second."""
+"""Checks of students' files in this process, for tests that do not need a separate process, which takes over 1 s."""
 import sys
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from spinup.exercises.wire import decode, encode
 
 
 class Here:
-    """What a `Process` does, without one: questions and answers pass through the format in which they are sent."""
+    """A `Process` without a separate process. Questions and answers still pass through the format of the wire."""
 
     def __init__(self, folder: Path, file: Path, text: str):
         folder.mkdir(exist_ok=True)
@@ -35,7 +35,7 @@ class Here:
 
 @pytest.fixture
 def in_this_process(tmp_path, monkeypatch):
-    """A check loads the student's file here, from a copy, and gives the answers that its own process would give."""
+    """Let a check load a copy of the student's file in this process. The answers are those of a separate process."""
     monkeypatch.setattr(verdict, "Process", lambda entry, file, text, level, seconds: Here(
         tmp_path / "copy", file, text))
     monkeypatch.delitem(sys.modules, "student", raising=False)

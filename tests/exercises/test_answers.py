@@ -1,4 +1,4 @@
-"""Answers of students, in the place of lines of the solution: wrong ones that look right, and right ones that look
+"""Answers of students in place of lines of the solution: wrong answers that look correct, and correct answers that look
 different."""
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 def checked(name, changes, folder):
-    """The verdict on a solution in which texts are replaced by others."""
+    """The verdict on a solution in which some texts are replaced."""
     text = Entry(name).solution
     for old, new in changes.items():
         assert text.count(old) == 1
@@ -20,7 +20,7 @@ def checked(name, changes, folder):
 
 
 SEQUENTIAL = "return nn.Sequential(*layers[:-1])"
-# Catches: cases near 0 alone, in which no bound, threshold or lost digit shows; a network known by its shapes.
+# Catches: cases near 0 alone, which reveal no bound, threshold or lost digit; networks compared by shapes alone.
 WRONG = [
     ("1_1_gaussian", {"2 * log_std": "log_std"}, "log_std counts once where it should count twice"),
     ("1_1_gaussian", {"    distance": "    log_std = log_std.clamp(-5, 2)\n    distance"}, "You clip log_std"),
@@ -109,7 +109,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name, changes, words", WRONG, ids=lambda x: x if isinstance(x, str) else "")
-def test_a_wrong_answer_is_named_with_its_line(name, changes, words, tmp_path):
+def test_mistake_of_a_wrong_answer_is_named_with_its_line(name, changes, words, tmp_path):
     found = checked(name, changes, tmp_path)
     assert not found.passed and words in found.message, found.message
     assert found.line > 0 and "def " not in (tmp_path / f"{name}.py").read_text().splitlines()[found.line - 1]
@@ -176,8 +176,8 @@ RIGHT = [
 ]
 
 
-# Catches: a check that wants the solution's own lines, digits or layout.
+# Catches: a check that requires the lines, the digits or the layout of the solution.
 @pytest.mark.parametrize("name, changes", RIGHT, ids=lambda x: x if isinstance(x, str) else "")
-def test_another_way_to_the_same_numbers_passes(name, changes, tmp_path):
+def test_different_correct_answer_passes(name, changes, tmp_path):
     found = checked(name, changes, tmp_path)
     assert found.passed, found.message

@@ -1,4 +1,4 @@
-"""`spinup exercise`, as a student types it."""
+"""The command `spinup exercise`, as a student uses it."""
 import json
 
 import pytest
@@ -12,7 +12,7 @@ FIRST, SECOND = entries()[:2]
 
 @pytest.fixture
 def folder(cli, tmp_path, monkeypatch):
-    """The folder of a student, in which the command line stands."""
+    """The folder of a student, which is the working folder."""
     assert cli("exercise", "init", "work").code == 0
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "work"
@@ -20,7 +20,7 @@ def folder(cli, tmp_path, monkeypatch):
 
 @pytest.fixture
 def work(folder, in_this_process):
-    """The same, where checks need no process of their own."""
+    """The same folder, with checks in this process."""
     return folder
 
 
@@ -29,13 +29,14 @@ def solve(work, entry):
 
 
 def told(done):
-    """The one line of JSON."""
+    """The contents of the only line of output, which is JSON."""
     assert done.out.count("\n") == 1
     return json.loads(done.out)
 
 
-# Catches: an unreadable file that ends the check of all others; a mark of UTF-8 at the beginning of a file.
-def test_a_damaged_file_fails_alone(work, cli):
+# Catches: an unreadable file that ends the check of all others; an error for a byte order mark at the beginning of a
+# file.
+def test_damaged_file_does_not_stop_the_check_of_others(work, cli):
     (work / f"{FIRST.name}.py").write_bytes("# é".encode("latin-1"))
     (work / f"{SECOND.name}.py").write_text(SECOND.solution, encoding="utf-8-sig")
     done = cli("exercise", "check", "--all", "--json")
@@ -45,8 +46,8 @@ def test_a_damaged_file_fails_alone(work, cli):
     assert "is damaged" in found[0]["message"]
 
 
-# Catches: a finished function that is not checked while another is to do.
-def test_a_finished_function_is_checked_before_the_next_is_written(work, cli):
+# Catches: a finished function that is not checked while another one is still to do.
+def test_finished_function_is_checked_before_the_next_is_written(work, cli):
     entry = find("1.3")
     text, (name, *_) = entry.text, todo(entry.text)
     half = text[:text.index("\ndef ", text.index(f"def {name}"))]
@@ -60,9 +61,9 @@ def test_a_finished_function_is_checked_before_the_next_is_written(work, cli):
     assert done.code == 1 and name in done.out and "still to do" not in done.out
 
 
-# Catches: an earlier exercise that does not become the current one again; a hint that costs the next one; a
-# notebook that a new, empty file hides.
-def test_what_was_started_last_is_current_and_earlier_work_is_kept(work, cli):
+# Catches: an earlier exercise that does not become the current one again; a repeated hint that counts as the next one;
+# a notebook that a new, empty file hides.
+def test_last_started_exercise_is_current_and_earlier_work_is_kept(work, cli):
     assert cli("exercise", "start", FIRST.id, "--notebook").code == 0
     assert cli("exercise", "start", SECOND.id).code == 0
     state = json.loads((work / STATE).read_text())
@@ -75,8 +76,8 @@ def test_what_was_started_last_is_current_and_earlier_work_is_kept(work, cli):
     assert first["exercise"] == FIRST.id and told(cli("exercise", "hint", "--again", "--json")) == first
 
 
-# Catches: an exercise that counts as passed because it was begun, a next one that is the same again.
-def test_from_the_first_line_to_the_second_exercise(work, cli):
+# Catches: an exercise that counts as passed because it was started; the same exercise as the next one.
+def test_student_goes_from_the_first_exercise_to_the_second(work, cli):
     begun = cli("exercise", "start")
     assert begun.code == 0 and FIRST.title in begun.out and f"spinup exercise check {FIRST.id}" in begun.out
     assert (work / f"{FIRST.name}.py").read_text() == FIRST.text
@@ -105,8 +106,9 @@ def test_progress_counts_one_check_and_one_hint(work, cli):
     assert "1 check, 1 hint; 0 solutions shown before passing" in cli("exercise", "progress").out
 
 
-# Catches: an exercise that was passed once and can never be current again; one that stays current after its pass.
-def test_a_passed_exercise_that_is_started_again_is_current_until_it_passes_again(work, cli):
+# Catches: an exercise that was passed once and can never be current again; an exercise that stays current after it is
+# passed.
+def test_passed_exercise_started_again_is_current_until_it_passes(work, cli):
     times = {"begun": "2026-01-03 00:00:00", "passed": "2026-01-02 00:00:00"}
     (work / STATE).write_text(json.dumps({"exercises": {FIRST.id: times, SECOND.id: {"begun": "2026-01-01 00:00:00"}}}))
     assert told(cli("exercise", "hint", "--json"))["exercise"] == FIRST.id
@@ -115,24 +117,24 @@ def test_a_passed_exercise_that_is_started_again_is_current_until_it_passes_agai
     assert told(cli("exercise", "hint", "--json"))["exercise"] == SECOND.id
 
 
-# Catches: one sentence for all commands, of which `start` takes another exercise.
-def test_help_says_which_exercise_a_command_takes(cli):
+# Catches: the same description for all commands, although `start` has another default.
+def test_help_describes_the_default_exercise_of_each_command(cli):
     assert "[the next that you have not passed]" in " ".join(cli("exercise", "start", "--help").out.split())
     for command in ("check", "hint"):
         shown = " ".join(cli("exercise", command, "--help").out.split())
         assert "[the last started that you have not passed since]" in shown
 
 
-# Catches: an error of a student's that is taken for the reminder in an unfinished function.
-def test_words_of_an_error_are_no_reminder(work, cli):
+# Catches: an exception of the student's code that is taken for the reminder in an unfinished function.
+def test_error_message_of_a_student_is_not_taken_for_an_unfinished_function(work, cli):
     text = find("3.1").solution.replace("    return adv\n", "    raise ValueError('nothing to do')\n")
     (work / "3_1_gae.py").write_text(text)
     done = cli("exercise", "check", "3.1")
     assert done.code == 1 and "nothing to do" in done.out and "NOT YET" in done.out
 
 
-# Catches: a busy machine that costs a try, or that is answered with a hint.
-def test_a_check_that_ran_out_of_time_says_nothing_about_the_file(work, cli, monkeypatch):
+# Catches: a busy machine that costs a try, or for which a hint is offered.
+def test_check_that_ran_out_of_time_does_not_count_as_a_try(work, cli, monkeypatch):
     from spinup.exercises import command
     from spinup.exercises.verdict import Verdict
     cli("exercise", "start", FIRST.id)
@@ -144,8 +146,8 @@ def test_a_check_that_ran_out_of_time_says_nothing_about_the_file(work, cli, mon
     assert told(cli("exercise", "check", "--json"))["checked"] is False
 
 
-# Catches: a figure that answers the questions before they are asked.
-def test_the_figure_of_a_prediction_comes_with_its_solution(work, cli):
+# Catches: a figure that answers the questions before the student does.
+def test_figure_of_a_prediction_comes_with_its_solution(work, cli):
     cli("exercise", "start", "2.1")
     cli("exercise", "start", "2.2")
     assert [p.name for p in (work / "symptoms").iterdir()] == ["2_2_silent_bug.png"]
@@ -153,7 +155,7 @@ def test_the_figure_of_a_prediction_comes_with_its_solution(work, cli):
     assert (work / "symptoms" / "2_1_value_function.png").exists()
 
 
-def test_every_command_speaks_json(work, cli):
+def test_every_command_can_print_json(work, cli):
     assert told(cli("exercise", "start", "--json"))["file"].endswith(f"{FIRST.name}.py")
     found = told(cli("exercise", "check", "--json"))
     assert not found["passed"] and found["level"] == "static" and found["line"] > 0
@@ -166,7 +168,7 @@ def test_every_command_speaks_json(work, cli):
     assert json.loads((work / STATE).read_text())["exercises"][FIRST.id]["revealed"]
 
 
-def test_a_file_that_is_reset_is_kept_beside(work, cli):
+def test_reset_keeps_a_backup_of_the_file(work, cli):
     cli("exercise", "start")
     mine = work / f"{FIRST.name}.py"
     for text in "one", "two":
@@ -176,7 +178,7 @@ def test_a_file_that_is_reset_is_kept_beside(work, cli):
     assert sorted(p.read_text() for p in work.glob("*.bak")) == ["one", "two"]
 
 
-def test_a_file_is_not_begun_over_ones_work(work, cli):
+def test_start_and_init_do_not_overwrite_work(work, cli):
     cli("exercise", "start", FIRST.id)
     (work / f"{FIRST.name}.py").write_text("mine")
     cli("exercise", "start", FIRST.id)
@@ -186,8 +188,8 @@ def test_a_file_is_not_begun_over_ones_work(work, cli):
     assert FIRST.id in json.loads((work / STATE).read_text())["exercises"]
 
 
-# Catches: a notebook that is written and never looked at.
-def test_whichever_of_file_and_notebook_was_saved_last_is_checked(work, cli):
+# Catches: a notebook that is written and never checked.
+def test_file_or_notebook_that_was_saved_last_is_checked(work, cli):
     cli("exercise", "start", FIRST.id)
     cli("exercise", "start", FIRST.id, "--notebook")
     (work / f"{FIRST.name}.ipynb").write_text(notebook(FIRST.solution))
@@ -196,9 +198,9 @@ def test_whichever_of_file_and_notebook_was_saved_last_is_checked(work, cli):
     assert cli("exercise", "check").code == 1
 
 
-# Catches: a state that is written before it is whole; a wrong file that changes what was passed.
+# Catches: a state that is incomplete when it is written; a wrong file that changes which exercises are passed.
 @pytest.mark.parametrize("text", ["def (", "exit()", "import os; os._exit(1)"])
-def test_a_wrong_file_harms_no_state(text, folder, cli):
+def test_wrong_file_does_not_damage_the_state(text, folder, cli):
     work = folder
     (work / STATE).write_text(json.dumps({"exercises": {FIRST.id: {"tries": 1, "passed": "2026-01-01 00:00:00"}}}))
     before = json.loads((work / STATE).read_text())["exercises"][FIRST.id]
@@ -208,7 +210,7 @@ def test_a_wrong_file_harms_no_state(text, folder, cli):
     assert after == {**before, "tries": 2}
 
 
-def test_watching_checks_until_it_passes(work, cli, monkeypatch):
+def test_watch_checks_until_the_exercise_passes(work, cli, monkeypatch):
     from spinup.exercises import command
     saves = iter([lambda: (work / f"{FIRST.name}.py").write_text("wrong("), lambda: None, lambda: solve(work, FIRST)])
     monkeypatch.setattr(command, "pause", lambda: next(saves)())
@@ -216,8 +218,8 @@ def test_watching_checks_until_it_passes(work, cli, monkeypatch):
     assert done.code == 0 and done.out.count("NOT YET") == 1 and done.out.count("TO DO") == 1 and "PASS" in done.out
 
 
-# Catches: a look at the file that ends in a traceback while an editor that saves by renaming has it away.
-def test_watching_goes_on_while_the_file_is_away(work, cli, monkeypatch):
+# Catches: a traceback if the file is missing for a moment, because an editor saves it by renaming.
+def test_watch_continues_while_the_file_is_missing(work, cli, monkeypatch):
     from spinup.exercises import command
     saves = iter([(work / f"{FIRST.name}.py").unlink, lambda: None, lambda: solve(work, FIRST)])
     monkeypatch.setattr(command, "pause", lambda: next(saves)())
@@ -225,7 +227,7 @@ def test_watching_goes_on_while_the_file_is_away(work, cli, monkeypatch):
     assert done.code == 0 and done.out.count("TO DO") == 1 and "PASS" in done.out
 
 
-def test_several_are_checked_at_once(work, cli):
+def test_several_exercises_are_checked_at_once(work, cli):
     assert "no exercise has been started here" in cli("exercise", "check", "--all").err
     for entry in (FIRST, SECOND):
         cli("exercise", "start", entry.id)
@@ -240,19 +242,19 @@ def test_several_are_checked_at_once(work, cli):
     (("exercise", "chek"), "Did you mean 'check'"), (("exercise", "check", "9.9"), "no exercise '9.9'"),
     (("exercise", "check", FIRST.id), f"does not exist yet; type: spinup exercise start {FIRST.id}"),
     (("exercise", "check", "--ful"), "no flag --ful. Did you mean '--full'")])
-def test_wrong_words_are_answered_with_what_to_type(words, said, work, cli):
+def test_wrong_arguments_get_an_error_with_what_to_type(words, said, work, cli):
     done = cli(*words)
     assert done.code == 2 and said in done.err and done.err.count("\n") == 1
 
 
-def test_outside_of_a_folder_of_exercises_one_is_told_how_to_make_it(cli):
+def test_other_folder_gets_the_command_that_creates_the_exercises(cli):
     done = cli("exercise", "start")
     assert done.code == 2 and "spinup exercise init" in done.err
     assert "spinup exercise init DIR" in cli("exercise").out
 
 
-# Catches: a list that asks for a folder of work; a folder or a file that listing leaves behind.
-def test_exercises_are_listed_anywhere(cli, tree):
+# Catches: a list that needs a folder of exercises; a folder or a file that remains after listing.
+def test_exercises_can_be_listed_in_any_folder(cli, tree):
     listed = cli("exercise", "list")
     assert listed.code == 0 and all(entry.title in listed.out for entry in (FIRST, SECOND))
     rows = told(cli("exercise", "list", "--json"))["exercises"]
@@ -260,18 +262,18 @@ def test_exercises_are_listed_anywhere(cli, tree):
     assert tree() == []
 
 
-# Catches: a folder that cannot be made, and an error of the system's that nothing catches.
-def test_a_folder_below_a_file_is_refused(tmp_path, cli):
+# Catches: an uncaught error of the operating system for a folder that cannot be created.
+def test_folder_below_a_file_is_refused(tmp_path, cli):
     (tmp_path / "mine").write_text("")
     done = cli("exercise", "init", "mine/rl")
     assert done.code == 2 and done.err.count("\n") == 1 and "cannot create mine/rl (not a directory)" in done.err
 
 
-# Catches: a state that is JSON and of which nobody asks what is in it.
+# Catches: a state that is valid JSON and whose contents are not checked.
 @pytest.mark.parametrize("text", ["{", "[]", '{"exercises": []}', '{"exercises": {"1.1": 3}}',
                                   '{"exercises": {"1.1": {"hints": "x"}}}', '{"exercises": {"1.1": ["hints"]}}',
                                   '{"exercises": {"1.1": {"tries": null}}}', '{"exercises": {"1.1": {"passed": 3}}}'])
-def test_a_damaged_state_is_named(text, work, cli):
+def test_damaged_state_is_named(text, work, cli):
     (work / STATE).write_text(text)
     for words in ("list",), ("check",), ("start",), ("init", "."):
         done = cli("exercise", *words)
@@ -279,11 +281,11 @@ def test_a_damaged_state_is_named(text, work, cli):
     assert (work / STATE).read_text() == text
 
 
-# Catches: learning that stands in the way of passing, or that a program cannot see to have failed.
-def test_learning_tells_but_does_not_gate(work, cli, monkeypatch):
+# Catches: a probe that prevents passing, or whose failure is missing in the JSON.
+def test_probe_is_reported_but_not_required_to_pass(work, cli, monkeypatch):
     from spinup.exercises import command
     from spinup.exercises.verdict import Verdict, check
-    name = next(e for e in entries() if e.id == "3.3")                    # it has a probe
+    name = next(e for e in entries() if e.id == "3.3")                    # this exercise has a probe
     cli("exercise", "start", "3.3")
     solve(work, name)
     monkeypatch.setattr(command, "check", lambda entry, file, level="property": check(entry, file)

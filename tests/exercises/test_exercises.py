@@ -1,4 +1,4 @@
-"""What an author promises: no exercise is solved as given, every solution passes, every known mistake is named."""
+"""Properties of all exercises: none passes as given, every solution passes, and every known mistake is named."""
 import ast
 import json
 import re
@@ -26,9 +26,9 @@ def checked(entry, text, folder):
     return check(entry, file)
 
 
-# Catches: an exercise that is solved as it is given; a bug hunt without its bug.
+# Catches: an exercise that is solved as given; a bug hunt without its bug.
 @each
-def test_no_exercise_passes_as_it_is_given(entry, tmp_path, in_this_process):
+def test_no_exercise_passes_as_given(entry, tmp_path, in_this_process):
     verdict = checked(entry, entry.text, tmp_path)
     assert not verdict.passed
     if entry.about["kind"] == "bug hunt":
@@ -39,15 +39,15 @@ def test_no_exercise_passes_as_it_is_given(entry, tmp_path, in_this_process):
 
 @each
 def test_every_solution_passes_in_time(entry, tmp_path, in_this_process):
-    begin = time.process_time()                                           # whatever else this machine does
+    begin = time.process_time()                                           # CPU time, even on a busy machine
     verdict = checked(entry, entry.solution, tmp_path)
     assert verdict.passed, verdict.message
     assert time.process_time() - begin < 3
 
 
-# Catches: a mistake that the cases do not tell from the right answer or from another mistake.
+# Catches: a mistake that the cases do not distinguish from the correct answer or from another mistake.
 @each
-def test_every_mistake_is_told_by_its_own_name(entry, tmp_path):
+def test_every_known_mistake_gets_its_own_message(entry, tmp_path):
     (tmp_path / f"{entry.name}.py").write_text(entry.solution)
     exercise, right = entry.checks, load(tmp_path / f"{entry.name}.py")
     assert sum(len(function.mistakes) for function in exercise.functions) >= 3
@@ -61,8 +61,8 @@ def test_every_mistake_is_told_by_its_own_name(entry, tmp_path):
             assert str(found.value) == message
 
 
-# Catches: cases of 3.1 that never set both flags, episodes of 5.1 that all begin at 0 and whose steps only lead
-# forward or far from any restart, no token of 4.1, 5.4, 5.6 that counts and is NaN.
+# Catches: cases of 3.1 that never set both flags; episodes of 5.1 that all begin at 0 and whose steps lead only
+# forward, or far from any restart; cases of 4.1, 5.4 and 5.6 without a token that counts and is NaN.
 @pytest.mark.parametrize("name, line, instead", [
     ("3_1_gae", "next_value * ~terminated", "next_value * (~terminated | truncated)"),
     ("3_1_gae", "~(terminated | truncated)", "(terminated == truncated)"),
@@ -77,7 +77,7 @@ def test_every_mistake_is_told_by_its_own_name(entry, tmp_path):
     ("4_1_kl_estimators", "torch.where(mask, k, 0.0).sum(1)", "torch.where(mask, k, 0.0).nansum(1)"),
     ("5_4_padding", "torch.where(mask, adv, 0.0)", "(torch.nan_to_num(adv) * mask)"),
     ("5_6_length_bias", "each.sum()", "each.nansum()")])
-def test_an_answer_that_is_right_by_luck_does_not_pass(name, line, instead, tmp_path):
+def test_answer_that_is_correct_only_in_simple_cases_does_not_pass(name, line, instead, tmp_path):
     text = Entry(name).solution
     assert text.count(line) == 1
     (tmp_path / f"{name}.py").write_text(text.replace(line, instead))
@@ -85,9 +85,9 @@ def test_an_answer_that_is_right_by_luck_does_not_pass(name, line, instead, tmp_
         Entry(name).checks.check(load(tmp_path / f"{name}.py"), "property")
 
 
-# Catches: a number that is made of a tensor with a gradient, which PyTorch warns about.
+# Catches: a tensor with a gradient that is converted to a number, about which PyTorch warns.
 @each
-def test_a_demonstration_runs_without_a_warning(entry, tmp_path):
+def test_demonstration_runs_without_a_warning(entry, tmp_path):
     if entry.about["kind"] == "predict":
         pytest.skip("its demonstration trains for a minute")
     (tmp_path / "shown.py").write_text(entry.solution)
@@ -100,8 +100,8 @@ def test_a_demonstration_runs_without_a_warning(entry, tmp_path):
         torch.set_warn_always(False)
 
 
-# Catches: weights that are copied by their names, which a nested network changes.
-def test_a_nested_network_gets_the_first_weights_of_a_run(monkeypatch, tmp_path):
+# Catches: weights that are copied by name. A nested network has other names.
+def test_nested_network_gets_the_initial_weights_of_a_run(monkeypatch, tmp_path):
     from spinup.core import networks
     text = Entry("1_2_gaussian_policy").solution.replace(
         "nn.Sequential(*layers[:-1])", "nn.Sequential(layers[0], nn.Sequential(*layers[1:-1]))")
@@ -120,7 +120,7 @@ def test_a_nested_network_gets_the_first_weights_of_a_run(monkeypatch, tmp_path)
 
 
 @each
-def test_there_are_four_hints_and_a_statement(entry):
+def test_exercise_has_four_hints_and_a_statement(entry):
     about = entry.about
     assert len(about["hints"]) == 4 and all(len(hint) > 20 for hint in about["hints"])
     assert 1 <= about["difficulty"] <= 5 and 5 <= about["minutes"][0] < about["minutes"][1] <= 60
@@ -129,9 +129,9 @@ def test_there_are_four_hints_and_a_statement(entry):
     assert signatures(entry.text).keys() >= {function.name for function in entry.checks.functions}
 
 
-# Catches: a number that was to be filled in and was not, such as @LOW; a picture that the workspace does not get.
+# Catches: a placeholder for a number, such as @LOW; an image that is not copied to the workspace.
 @each
-def test_nothing_is_left_to_fill_in(entry):
+def test_no_placeholder_is_left(entry):
     for folder in ("src", "checks"):
         lines = (CONTENT / folder / f"{entry.name}.py").read_text().splitlines()
         assert not re.findall(r"@[A-Z]\w*|\b(?:TODO|TBD|XXX)\b", "\n".join(x for x in lines if "# STUB:" not in x))
@@ -140,9 +140,9 @@ def test_nothing_is_left_to_fill_in(entry):
         assert picture == f"symptoms/{entry.name}.png" and (CONTENT / picture).exists()
 
 
-# Catches: a description that differs from the object that checks, which costs an import of torch.
+# Catches: a description that differs from the object of the checks, whose creation imports torch.
 @each
-def test_a_description_is_read_without_running_the_checks(entry):
+def test_description_read_without_the_checks_equals_that_of_the_checks(entry):
     exercise, about = entry.checks, entry.about
     assert {name: getattr(exercise, name) for name in ("kind", "minutes", "difficulty", "hints")} == {
         name: about[name] for name in ("kind", "minutes", "difficulty", "hints")}
@@ -151,9 +151,9 @@ def test_a_description_is_read_without_running_the_checks(entry):
             checks)
 
 
-# Catches: a cell that is lost or split, a text that keeps its comment signs, a cell with text that would be run.
+# Catches: a lost or split cell; a text that keeps its comment signs; a text cell that would be run.
 @each
-def test_a_notebook_holds_the_same_text_and_code_as_the_file(entry):
+def test_notebook_has_the_same_text_and_code_as_the_file(entry):
     cells = json.loads(notebook(entry.text))["cells"]
     code = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "code")
     assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(entry.text))

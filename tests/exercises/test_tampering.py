@@ -1,4 +1,4 @@
-"""Attempts to pass a check without solving the exercise: all fail, and the simple ones are named."""
+"""Attempts to pass a check without solving the exercise: all fail, and simple attempts are named."""
 import struct
 
 import numpy as np
@@ -66,7 +66,7 @@ def checked(text, folder):
     ("import gc\ngc.get_objects()", "uses gc.get_objects, .* That is tampering"),
     ("from spinup.core.returns import gae as ours", "imports spinup.core.returns. The library contains the answer"),
     ("def f():\n    import llm.algos.ppo", "imports llm.algos.ppo. The library contains the answer")])
-def test_an_attempt_is_named_with_its_line(attempt, words):
+def test_attempt_is_named_with_its_line(attempt, words):
     found = static(GAE, GAE.solution + attempt)
     assert not found.passed and found.line == GAE.solution.count("\n") + 1 + attempt.count("\n") * (
         "numpy as" in attempt or "argv[" in attempt or "gc." in attempt or "def f" in attempt)
@@ -74,29 +74,29 @@ def test_an_attempt_is_named_with_its_line(attempt, words):
         raise AssertionError(found.message)
 
 
-# Catches: an honest file that is accused.
+# Catches: an honest file that is accused of tampering.
 @pytest.mark.parametrize("honest", [
     "import sys\nsys.setrecursionlimit(5000)\nprint(sys.version)", "torch.backends.cudnn.benchmark = False",
     "if __name__ == '__main__':\n    import sys\n    from spinup import ppo\n    print(sys.argv)",
     "class A:\n    pass\nA.x = 1", "import numpy as np\nnp.random.seed(3)\ntorch.manual_seed(3)"])
-def test_an_honest_file_is_not_accused(honest):
+def test_honest_file_is_not_accused(honest):
     assert static(GAE, GAE.solution + honest).passed
 
 
-# Catches: a comparison that is made where the student's file runs.
-def test_a_comparison_that_is_patched_changes_nothing(tmp_path):
+# Catches: a comparison in the process of the student's file.
+def test_patched_comparison_has_no_effect(tmp_path):
     found = checked(WRONG.replace("def gae", ALLCLOSE + "def gae"), tmp_path)
     assert not found.passed and "1.625 at [0, 0], but 0.625 was expected" in found.message
 
 
-# Catches: a verdict, or the end of an answer, that is believed because it came from the process.
-def test_a_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
+# Catches: a verdict, or the end of an answer, that is accepted because it comes from the process.
+def test_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
     found = checked(GAE.solution + WRITE, tmp_path)
     assert not found.passed and TAMPERING in found.message
 
 
-# Catches: a guard that a student's file switches off, or asks for the solution.
-def test_the_guard_is_out_of_reach_too(tmp_path):
+# Catches: a guard that a student's file can switch off or ask for the solution.
+def test_student_file_cannot_reach_the_guard(tmp_path):
     code = ('for name in ("guard", "source"):\n    try:\n'
             '        m = __import__(f"spinup.exercises.{name}", fromlist=["x"])\n        m.OPENS = ()\n'
             '        exec(m.Entry("3_1_gae").solution, globals())\n'
@@ -105,7 +105,7 @@ def test_the_guard_is_out_of_reach_too(tmp_path):
     assert not found.passed and found.printed.split() == ["Refused", "Refused"]
 
 
-def test_the_library_and_its_answers_are_out_of_reach(tmp_path):
+def test_student_file_cannot_reach_the_library_or_its_answers(tmp_path):
     found = checked(GAE.solution + LOOK, tmp_path)
     closed = "this file may contain the answer, so a check does not open it; write the function yourself"
     assert found.passed and found.printed.splitlines() == [
@@ -115,7 +115,7 @@ def test_the_library_and_its_answers_are_out_of_reach(tmp_path):
 
 
 class Liar:
-    """A process that says what it was told to say."""
+    """A process that gives prepared answers."""
 
     def __init__(self, *says):
         self.says = [{"ready": True}, *says]
@@ -127,19 +127,19 @@ class Liar:
         return decode(encode(self.next()))
 
 
-# Catches: an answer whose form is not looked at, gradients of other shapes that are compared.
+# Catches: an answer whose form is not checked; a comparison of gradients with other shapes.
 @pytest.mark.parametrize("answer", [
     {"done": True}, {"value": 1}, 3, None, [], {"value": None, "error": [1], "gradients": (), "inputs": {}, "line": 0},
     {"value": None, "error": [], "gradients": (torch.ones(2),), "inputs": {}, "line": 0},
     {"value": None, "error": [], "gradients": (), "inputs": 3, "line": 0},
     {"value": None, "error": [], "gradients": (), "inputs": {}, "line": "x"}])
-def test_an_answer_of_another_form_is_named_as_tampering(answer):
+def test_malformed_answer_is_named_as_tampering(answer):
     with pytest.raises(Stopped) as found:
         judge(GAE, Liar(answer), GAE.solution, "property")
     assert str(found.value) == TAMPERING
 
 
-def test_a_process_that_says_why_it_stopped_is_believed():
+def test_reason_that_a_process_gives_for_its_end_is_reported():
     with pytest.raises(Stopped, match="a reason") as found:
         judge(GAE, Liar({"stopped": "a reason", "line": AT}), GAE.solution, "property")
     assert found.value.line == AT
@@ -155,14 +155,14 @@ def test_a_process_that_says_why_it_stopped_is_believed():
     None, True, 3, -2.5, "text", [1, (2, [3.0])], {"a": (1,), 2: "b"}, float("inf"), torch.zeros(0, 3),
     torch.tensor(2.0, dtype=torch.bfloat16), torch.arange(6).view(2, 3).T, torch.tensor([[True], [False]]),
     np.arange(4.0).reshape(2, 2).T, np.array(3, np.int8), np.array([], bool)])
-def test_data_come_back_as_they_were_sent(value):
+def test_data_survive_encoding_and_decoding(value):
     found = decode(encode(value))
     assert type(found) is type(value) and equal(found, value, 0.0)
     if isinstance(value, torch.Tensor | np.ndarray):
         assert found.dtype == value.dtype and found.shape == value.shape
 
 
-def test_a_network_comes_back_with_its_weights():
+def test_network_survives_encoding_with_its_weights():
     net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1, bias=False).requires_grad_(False))
     found = built(decode(encode(net)))
     x = torch.randn(4, 2)
@@ -172,11 +172,11 @@ def test_a_network_comes_back_with_its_weights():
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), 10**40, {(1, 2): 3}, torch.float32])
-def test_anything_else_comes_back_as_its_type(value):
+def test_unsupported_value_is_decoded_as_unknown(value):
     assert isinstance(decode(encode(value)), Unknown)
 
 
-def test_what_has_no_end_is_not_sent():
+def test_endless_data_are_not_sent():
     endless = []
     endless.append(endless)
     with pytest.raises(TooLong):
@@ -187,7 +187,7 @@ def frame(text, blob=b""):
     return HEAD.pack(MARK, len(text), len(blob)) + text + blob
 
 
-# Catches: a shape, a size or a kind that is believed; memory that is taken because a frame asks for it.
+# Catches: a shape, a size or a type that is not checked; memory that is allocated because a frame requests it.
 @pytest.mark.parametrize("data", [
     b"", b"{}", b"wire", frame(b"{"), frame(b"[]"), frame(b"{}"), frame(b'{"$": "call"}'), frame(b"[" * 100_000),
     frame(b"1" * 5000), frame(b'{"$": "list", "items": 3}'), frame(b'{"$": "dict", "items": [[[], 1]]}'),
@@ -198,6 +198,6 @@ def frame(text, blob=b""):
     frame(b'{"$": "array", "dtype": "<f8", "shape": [1], "at": 4}', bytes(8)),
     frame(b'{"$": "net", "data": {"$": "dict", "items": [["type", "eval"], ["layers", 3]]}}'),
     struct.pack("<4sII", MARK, 2**31, 0)])
-def test_bytes_that_are_no_frame_are_refused(data):
+def test_malformed_bytes_are_refused(data):
     with pytest.raises(Malformed):
         decode(data)

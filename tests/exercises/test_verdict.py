@@ -1,4 +1,4 @@
-"""What a check says of files that are wrong in ways no author thought of, each in a sentence with file and line."""
+"""Verdicts on files with unforeseen mistakes: each gets a sentence with file and line."""
 import json
 import re
 
@@ -22,7 +22,7 @@ def with_return(line):
     return RIGHT.replace("    return adv\n", f"    {line}\n")
 
 
-# Catches: a line of our own file named for the student's, a difference that is not explained.
+# Catches: a line of the library's own code in place of the student's; a difference without an explanation.
 @pytest.mark.parametrize("text, at, words", [
     (with_return("return (adv"), LINE, "not valid Python"),
     (with_return("exit()"), LINE, "calls exit"),
@@ -40,13 +40,13 @@ def with_return(line):
     (RIGHT + "import nothing_of_this_name\n", RIGHT.count("\n") + 1, "cannot be loaded .*nothing_of_this_name"),
     (with_return("raise NotImplementedError('TODO')"), LINE, "still to do"),
     ("\x00", 0, "not valid Python")])
-def test_each_gets_a_sentence_with_file_and_line(text, at, words, tmp_path, in_this_process):
+def test_each_mistake_gets_a_sentence_with_file_and_line(text, at, words, tmp_path, in_this_process):
     told(text, at, words, tmp_path)
 
 
-# Catches: a child that takes the caller along, answers that are lost on the way.
+# Catches: a child process that ends the caller; answers that are lost on the way.
 @pytest.mark.long
-def test_a_process_that_ends_takes_nobody_along(tmp_path):
+def test_process_that_ends_does_not_end_the_check(tmp_path):
     told(with_return("import os; os._exit(0)"), 0, r"ended its process \(exit code 0\) before", tmp_path)
 
 
@@ -59,9 +59,9 @@ def told(text, at, words, folder):
     assert re.search(words, found.message), found.message
 
 
-# Catches: a print without an end that fills the disk or the memory.
+# Catches: endless output that fills the disk or the memory.
 @pytest.mark.long
-def test_a_loop_without_end_is_ended_its_line_named_and_its_output_cut(tmp_path, monkeypatch):
+def test_endless_loop_is_ended_and_its_line_named(tmp_path, monkeypatch):
     monkeypatch.setitem(verdicts.SECONDS, "property", 1.0)
     file = tmp_path / "3_1_gae.py"
     file.write_text(with_return("while True: print('again' * 20000)"))
@@ -70,8 +70,8 @@ def test_a_loop_without_end_is_ended_its_line_named_and_its_output_cut(tmp_path,
     assert len(found.printed) < 4200 and found.printed.endswith("it printed more than 1 MB; the rest was dropped")
 
 
-# Catches: lines counted through the whole notebook, magics that are not Python.
-def test_a_notebook_is_checked_and_its_cell_named(tmp_path, in_this_process):
+# Catches: line numbers that are counted through the whole notebook; magics that are parsed as Python.
+def test_notebook_is_checked_and_the_cell_of_an_error_named(tmp_path, in_this_process):
     file = tmp_path / "3_1_gae.ipynb"
     cells = json.loads(notebook(RIGHT))
     code = [cell for cell in cells["cells"] if cell["cell_type"] == "code"]
@@ -83,21 +83,22 @@ def test_a_notebook_is_checked_and_its_cell_named(tmp_path, in_this_process):
     assert check(GAE, file).message.startswith("3_1_gae.ipynb, cell 2, line 2: it cannot be loaded (NameError")
 
 
-# Catches: every line that begins with % taken for a magic, a question about a name taken for Python.
+# Catches: every line with a leading % that is taken for a magic; a question about a name that is taken for Python.
 @pytest.mark.parametrize("cell, read", [
     ("x = (7\n     % 4)\n", "x = (7\n     % 4)\n"), ("torch.sum?\nx = 1", "# torch.sum?\nx = 1\n"),
     ("%time\nx = (7\n     % 4)\n!echo '\n?x", "# %time\nx = (7\n     % 4)\n# !echo '\n# ?x\n"),
     ('x = """\n!a\nwhy?\n"""', 'x = """\n!a\nwhy?\n"""\n'), ("return x?", "return x?\n"),
     ("if x:\n    x?", "if x:\n#     x?\n")])
-def test_lines_of_a_notebook_that_are_no_python_are_comments(cell, read, tmp_path):
+def test_magics_and_questions_of_a_notebook_become_comments(cell, read, tmp_path):
     file = tmp_path / "3_1_gae.ipynb"
     file.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell.splitlines(keepends=True)}]}))
     assert python_of(file)[0] == read
 
 
-# Catches: a child that looks for modules in the student's folder first, or not at all; prints among its answers.
+# Catches: a child process that searches for modules in the student's folder first, or not at all; printed text among
+# its answers.
 @pytest.mark.long
-def test_modules_beside_a_file_are_found_after_those_of_python_and_its_prints_are_shown(tmp_path):
+def test_modules_beside_the_file_are_found_after_installed_modules(tmp_path):
     for name in ("random", "torch", "numpy", "json"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('mine')")
     (tmp_path / "helper.py").write_text("import random\nseven = random.Random(0).randint(7, 7)\n")
@@ -108,7 +109,7 @@ def test_modules_beside_a_file_are_found_after_those_of_python_and_its_prints_ar
     assert found.passed and found.printed.startswith("here torch.Size([1, 3])"), found.message
 
 
-def test_a_source_becomes_a_students_file_and_a_solution():
+def test_source_gives_the_file_of_a_student_and_the_solution():
     text = "a = 1\n# BEGIN SOLUTION\nb = 2\n# END SOLUTION\ndef f():\n    # BEGIN SOLUTION\n    # STUB: # Think.\n" \
            "    # STUB: raise X\n    return 3\n    # END SOLUTION\n"
     assert solution(text) == "a = 1\nb = 2\ndef f():\n    return 3\n"
@@ -127,8 +128,8 @@ def made(close=1e-4):
     return function
 
 
-# Catches: derivatives that are not compared, a mistake that is preferred to the right answer, errors of all kinds
-# taken for one.
+# Catches: gradients that are not compared; a known mistake that is preferred to the correct answer; errors of all types
+# that are taken for the same one.
 @pytest.mark.parametrize("mine, message", [
     (lambda x, k: (x + x, 2.0), ""), (lambda x, k: (x * 4, k), "twice"), (lambda x, k: x.other, "raises"),
     (lambda x, k: (x.detach() * 2, k), "no gradient reaches x through f: a tensor on the way was detached"),
@@ -136,7 +137,7 @@ def made(close=1e-4):
     (lambda x, k: x * 2, "the result of f is a tensor, but 2 values were expected"),
     (lambda x, k: (x * 2, k, k), "the result of f is 3 values, but 2 values were expected"),
     (lambda x, k: (x * 2, 3), "value 2 of the result of f is 3, but 2 was expected")])
-def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
+def test_known_mistake_is_named_in_place_of_the_difference(mine, message):
     function = made()
     if not message:
         assert function.check(mine) is None
@@ -145,8 +146,8 @@ def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
         function.check(mine)
 
 
-# Catches: a gradient that is 0 in one case, because of a clip, taken for one that should never be there.
-def test_that_no_gradient_should_be_there_is_said_only_where_it_is_so_in_all_cases():
+# Catches: a gradient that is 0 in one case, because of a clip, and is taken for one that should never exist.
+def test_unwanted_gradient_is_reported_only_if_all_cases_have_none():
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
     function = exercise.function("f", [case(x=torch.tensor([x], requires_grad=True)) for x in (3.0, 0.5)])
     function.reference(lambda x: x.clamp(max=1.0))
@@ -159,8 +160,8 @@ def test_that_no_gradient_should_be_there_is_said_only_where_it_is_so_in_all_cas
         function.check(lambda x: x * 2)
 
 
-# Catches: a long input that is left out, or printed whole; a difference without the row that it is of.
-def test_of_long_inputs_the_shape_and_the_row_are_told():
+# Catches: a long input that is left out, or printed completely; a difference without its row.
+def test_long_inputs_are_shown_by_their_shape_and_row():
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
     x, wide = torch.arange(40.0).view(20, 2), torch.ones(20, 300, dtype=torch.int64)
     function = exercise.function("f", [case(x=x, wide=wide, flat=torch.arange(500), k=2)])
@@ -174,8 +175,8 @@ def test_of_long_inputs_the_shape_and_the_row_are_told():
                         "    flat of shape [500], begins [0, 1, 2, 3, 4, 5, ...", "    k = 2"]
 
 
-# Catches: an answer that is right near 0, taken for right everywhere.
-def test_an_extreme_is_tried_last_and_told_with_its_message():
+# Catches: an answer that is correct near 0 and is taken for correct everywhere.
+def test_extreme_case_is_tried_last_and_reported_with_its_message():
     function = made()
     function.extreme("x is kept between bounds.", x=torch.tensor([100.0, 0.0]), k=3)
     function.check(lambda x, k: (x * k, k))
@@ -185,8 +186,8 @@ def test_an_extreme_is_tried_last_and_told_with_its_message():
         function.check(lambda x, k: (x.clamp(max=10) * k * 2, k))
 
 
-# Catches: derivatives that are asked for where nothing catches what they raise.
-def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(tmp_path, in_this_process):
+# Catches: gradients that are computed where no handler catches their errors.
+def test_change_in_place_that_breaks_the_gradient_is_named(tmp_path, in_this_process):
     file, clipped = tmp_path / "3_2_clipped_objective.py", Entry("3_2_clipped_objective")
     text = clipped.solution
     file.write_text(text.replace("ratio.clamp(", "ratio.clamp_("))
@@ -201,13 +202,14 @@ def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(tmp_path, in
     ((1, 2), (1,), False), ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"b": 1}, False), (None, None, True),
     (None, 0, False),
     (torch.tensor([float("nan")]), torch.tensor([float("nan")]), True), (1.0, float("nan"), False)])
-def test_what_counts_as_equal(one, other, same):
+def test_equal_compares_values_types_and_shapes(one, other, same):
     assert equal(one, other, 1e-4) == same
 
 
-# Catches: a wait without an end for a file that holds the interpreter, so that its own clock never rings.
+# Catches: an endless wait for a file that holds the interpreter lock, so that the time limit in its own process never
+# applies.
 @pytest.mark.long
-def test_a_file_that_cannot_be_interrupted_is_ended_from_outside(tmp_path, monkeypatch):
+def test_file_that_cannot_be_interrupted_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.exercises.verdict.SECONDS", {"property": 0.1})
     monkeypatch.setattr("spinup.exercises.process.GRACE", 1.5)
     file = tmp_path / "3_1_gae.py"

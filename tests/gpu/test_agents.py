@@ -1,4 +1,4 @@
-"""Agents whose networks are on a GPU: they train, resume, and are loaded without one."""
+"""Agents whose networks are on a GPU: they train, resume, and can be loaded on a CPU."""
 import numpy as np
 import pytest
 import torch
@@ -26,9 +26,9 @@ def observed(policy):
     return policy.observation_space.sample()
 
 
-# Catches: a tensor that stays on the other device, at once or after a checkpoint was read back.
+# Catches: a tensor that stays on the other device, at first or after a checkpoint is loaded.
 @pytest.mark.parametrize("name", RUNS)
-def test_an_agent_trains_and_resumes(name, device, tmp_path):
+def test_agent_trains_and_resumes(name, device, tmp_path):
     env, settings = RUNS[name]
     train = getattr(spinup, name)
     first = train(env, **TINY, **settings, device=str(device), log_dir=str(tmp_path))
@@ -44,7 +44,7 @@ def test_an_agent_trains_and_resumes(name, device, tmp_path):
 # Catches: a dataset, a policy that acts, or a window of observations on the other device.
 @pytest.mark.parametrize("name, env", [("bc", "Pendulum-v1"), ("td3_bc", "Pendulum-v1"), ("iql", "Pendulum-v1"),
                                        ("cql", "CartPole-v1"), ("decision_transformer", "CartPole-v1")])
-def test_an_agent_learns_from_a_dataset(name, env, device, tmp_path):
+def test_agent_learns_from_a_dataset(name, env, device, tmp_path):
     record([f"random:{env}"], tmp_path / "d.npz", steps=100, noise=[0.0], stochastic=False, seed=1, load=spinup.load)
     size = {"layers": 1, "width": 8} if name == "decision_transformer" else {"hidden": (16, 16)}
     run = getattr(spinup, name)(data=str(tmp_path / "d.npz"), **TINY, **size, total_steps=20, batch_size=8,
@@ -54,8 +54,8 @@ def test_an_agent_learns_from_a_dataset(name, env, device, tmp_path):
     assert loaded.act(observed(loaded)) in loaded.action_space
 
 
-# Catches: an update that a GPU computes otherwise than the CPU, beyond rounding.
-def test_one_update_is_that_of_the_cpu(device, tmp_path):
+# Catches: an update whose result on a GPU differs from that on the CPU by more than rounding.
+def test_one_update_equals_that_of_the_cpu(device, tmp_path):
     found = []
     for number, where in enumerate(("cpu", str(device))):
         run = spinup.ppo("CartPole-v1", **TINY, total_steps=64, num_envs=4, rollout_steps=16, device=where,
@@ -64,9 +64,9 @@ def test_one_update_is_that_of_the_cpu(device, tmp_path):
     np.testing.assert_allclose(*found, atol=2e-3)
 
 
-# Catches: work on the first GPU where the second is asked for.
+# Catches: work on the first GPU although the second is selected.
 @pytest.mark.parametrize("name", ["ppo", "rl2", "sac"])
-def test_the_second_gpu_is_used(name, second, tmp_path):
+def test_second_gpu_is_used(name, second, tmp_path):
     env, settings = RUNS[name]
     before = torch.cuda.memory_allocated(0)
     run = getattr(spinup, name)(env, **TINY, **settings, device="cuda:1", log_dir=str(tmp_path))
@@ -74,9 +74,9 @@ def test_the_second_gpu_is_used(name, second, tmp_path):
     assert torch.cuda.memory_allocated(0) == before
 
 
-# Catches: --compile that works on the CPU only.
+# Catches: --compile that works only on the CPU.
 @pytest.mark.parametrize("name", ["ppo", "sac"])
-def test_a_compiled_update_runs(name, device, tmp_path):
+def test_compiled_update_runs(name, device, tmp_path):
     if device.type == "cpu":
         pytest.skip("needs a CUDA device; tests/algos/test_compiled.py compiles for the CPU")
     env, settings = RUNS[name]
@@ -85,7 +85,7 @@ def test_a_compiled_update_runs(name, device, tmp_path):
 
 
 # Catches: a recorded update that reads an old batch or old weights, or returns memory that it overwrites.
-def test_a_recorded_update_is_an_eager_one(device):
+def test_recorded_update_equals_an_eager_one(device):
     if device.type == "cpu":
         pytest.skip("needs a CUDA device; a CPU records nothing")
     batches = [torch.randn(16, 4, generator=torch.Generator().manual_seed(i)).to(device) for i in range(8)]

@@ -24,7 +24,7 @@ METHODS = ["sft", "reinforce", "rloo", "grpo", "dapo", "ppo", "vapo", "best_of_n
 
 
 def early(prompt: str, response: str) -> float:
-    """A reward that any model gets some of."""
+    """A reward that is above 0 for some responses of any model."""
     return sum(letter in "abcde" for letter in response) / 3
 
 
@@ -52,16 +52,17 @@ def check_equal(found, wanted):
     torch.testing.assert_close(found.logp, wanted.logp, atol=1e-3, rtol=1e-3)
 
 
-# Catches: a recorded step with another result than an eager one, in rows that are dropped or of unequal prompts.
-def test_a_recorded_step_is_an_eager_one(model, monkeypatch):
+# Catches: a recorded step whose result differs from that of an eager one, for dropped rows or prompts of unequal
+# length.
+def test_recorded_step_equals_an_eager_one(model, monkeypatch):
     monkeypatch.setattr(generate, "LOOK_EVERY", (2, 2))
     settings = {"samples": 8, "max_tokens": 60, "generator": None}
     check_equal(sample(model, monkeypatch, True, **settings), sample(model, monkeypatch, False, **settings))
 
 
-# Catches: a compiled layer, draw or log-probability with another result than an eager one.
+# Catches: a compiled layer, sampled token or log-probability that differs from that of an eager model.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_compiled_model_is_an_eager_one(dtype, device):
+def test_compiled_model_equals_an_eager_one(dtype, device):
     torch.manual_seed(0)
     plain = Transformer(Shape(1500, 256, 2, 64, 4, 2, 16, 128, qkv_bias=True)).to(device, dtype)
     fast = copy.deepcopy(plain)
@@ -81,9 +82,9 @@ def test_a_compiled_model_is_an_eager_one(dtype, device):
     assert (found[1][0][:, 0] == found[0][0][:, 0]).float().mean() > 0.9              # later tokens depend on these
 
 
-# Catches: a mask of torch's own with another meaning than the written one.
+# Catches: a causal mask of torch with another meaning than the explicit one.
 @pytest.mark.parametrize("tokens", [2, 9])
-def test_equal_prompts_hide_the_future(tokens, model, device):
+def test_prompts_of_equal_length_use_a_causal_mask(tokens, model, device):
     prompts, ids = Prompts.of([[1, 2, 3], [4, 5, 6]], device), torch.randint(1, 50, (4, tokens), device=device)
     of = torch.arange(4, device=device) // 2
     together, _ = score(model, prompts, of, ids)
@@ -91,8 +92,8 @@ def test_equal_prompts_hide_the_future(tokens, model, device):
     torch.testing.assert_close(together, whole.gather(-1, ids[..., None])[..., 0], atol=1e-3, rtol=1e-3)
 
 
-# Catches: a graph that keeps the weights of its recording.
-def test_a_recorded_step_follows_the_optimiser(model, device, monkeypatch):
+# Catches: a graph that keeps the weights from the time of its recording.
+def test_recorded_step_uses_the_updated_weights(model, device, monkeypatch):
     monkeypatch.setattr(generate, "RECORDED", ("cuda",))
     optimizer, sampler = FlatAdam(model.parameters(), lr=0.05), Sampler(model, end=0)
     prompts = Prompts.of(ROWS, device)
@@ -106,7 +107,7 @@ def test_a_recorded_step_follows_the_optimiser(model, device, monkeypatch):
     assert len(sampler.caches) == 1
 
 
-# Catches: a mask with which torch falls back to its slow kernel.
+# Catches: a mask with which torch uses its slow kernel.
 @pytest.mark.parametrize("T", [1, 33])
 def test_attention_with_a_mask_has_a_fast_kernel(T, device):
     if device.type == "cpu":
@@ -120,9 +121,9 @@ def test_attention_with_a_mask_has_a_fast_kernel(T, device):
     torch.testing.assert_close(found.float(), wanted, atol=2e-2, rtol=2e-2)
 
 
-# Catches: a tensor that stays on the other device; bf16 where a method expects fp32.
+# Catches: a tensor that stays on the other device; bf16 in a place where a method expects fp32.
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_trains_in_bf16_and_resumes(method, device, start, tmp_path):
+def test_method_trains_in_bf16_and_resumes(method, device, start, tmp_path):
     settings = {**TINY, "reward": early, **OWN.get(method, SAMPLED), "model": start, "device": str(device),
                 "dtype": "bfloat16", "log_dir": str(tmp_path), "exp_name": "x", "checkpoint_steps": 1}
     first = getattr(llm, method)(**settings, total_steps=2)
@@ -132,8 +133,8 @@ def test_a_method_trains_in_bf16_and_resumes(method, device, start, tmp_path):
         llm.load(first.directory, str(device)).respond("ab>")
 
 
-# Catches: work on the first GPU where the second is asked for.
-def test_the_second_gpu_samples_what_the_first_samples(second, monkeypatch):
+# Catches: work on the first GPU although the second is selected.
+def test_second_gpu_samples_the_same_responses_as_the_first(second, monkeypatch):
     torch.manual_seed(0)
     first = Transformer(SHAPE).to("cuda:0")
     other = Transformer(SHAPE)
@@ -147,8 +148,8 @@ def test_the_second_gpu_samples_what_the_first_samples(second, monkeypatch):
         assert torch.equal(one, two), name
 
 
-# Catches: a traceback of torch where the memory of the GPU is full.
-def test_a_full_gpu_is_told_in_one_sentence(device, start, tmp_path):
+# Catches: a traceback of torch if the memory of the GPU is full.
+def test_full_gpu_memory_gives_one_sentence(device, start, tmp_path):
     if device.type == "cpu":
         pytest.skip("needs a CUDA device; tests/llm/test_memory.py is about the CPU")
     torch.cuda.set_per_process_memory_fraction(1e-4)

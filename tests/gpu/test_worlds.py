@@ -1,4 +1,4 @@
-"""Bandits and MDPs on a GPU beside those on the CPU, with the same random numbers."""
+"""Bandits and MDPs on a GPU compared with those on the CPU, with the same random numbers."""
 import numpy as np
 import pytest
 import torch
@@ -10,12 +10,12 @@ from spinup.envs.worlds.tasks import ON_DEVICE
 NAMES = ["Bandits-5x10-v0", "TabularMDPs-10-v0"]
 
 
-# Catches: an index or a product that a GPU computes otherwise.
+# Catches: an index or a product whose result on a GPU differs from that on the CPU.
 @pytest.mark.parametrize("name", NAMES)
-def test_a_trial_is_that_of_the_cpu(name, device, monkeypatch):
+def test_trial_equals_that_of_the_cpu(name, device, monkeypatch):
     arrays, tensors = make(name, 64, 3, episodes=10), ON_DEVICE[name](64, 3, 10, device)
     drawn = {"rand": torch.rand, "randn": torch.randn}
-    for word, function in drawn.items():                                  # draw on the CPU, for both
+    for word, function in drawn.items():                                  # sample on the CPU for both
         monkeypatch.setattr(torch, word, lambda *shape, device, generator, f=function: f(
             *shape, generator=generator).to(device))
     dirichlet = trials.dirichlet

@@ -192,7 +192,7 @@ def test_variant_overrides_a_preset_but_not_its_own_preset(name, subject, expect
 def test_first_line_names_the_preset_of_a_similar_environment(algorithm, env, named):
     said = configure(find(algorithm), {"env": env})[1]
     assert said.endswith(f"; --preset {named} is for a similar environment" if named else "actions")
-    assert "kindred" not in configure(find(algorithm), {"env": env}, "none")[1]
+    assert "similar" not in configure(find(algorithm), {"env": env}, "none")[1]
 
 
 # Catches: defaults by kind that are missing in the help, or in the docstring of the Python function.

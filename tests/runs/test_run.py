@@ -159,7 +159,7 @@ def test_environment_may_be_a_function(cli):
     assert json.loads((result.directory / "config.json").read_text())["config"]["env"] == {"callable": "made"}
     assert load(result.directory).act(np.zeros(4, np.float32)) == result.policy.act(np.zeros(4, np.float32))
     assert ppo(lambda: gymnasium.make("CartPole-v1"), **TINY).returns == result.returns
-    (result.directory / "result.json").unlink()                           # as if it had been killed
+    (result.directory / "result.json").unlink()                           # as if the run had been killed
     assert ppo(made, **TINY, resume=result.directory).returns == result.returns
     (result.directory / "result.json").unlink()
     for command, words in {"resume": f"spinup.ppo(made, resume='{result.directory}')",

@@ -1,4 +1,4 @@
-"""What doctor says of this machine, and its exit code."""
+"""The output of doctor for this machine, and its exit code."""
 import re
 import tomllib
 from pathlib import Path
@@ -12,13 +12,13 @@ from spinup.view.doctor import CORE, EXTRAS, doctor
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
 
-def test_it_knows_what_the_project_declares():
+def test_packages_and_extras_are_those_of_pyproject_toml():
     assert set(CORE) == {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]}
     assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all"}
 
 
 @pytest.mark.long
-def test_a_line_each_and_no_problem_here(capsys, tmp_path, monkeypatch):
+def test_each_part_has_a_line_and_this_machine_has_no_problem(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(module.EXTRAS, "grid", ("no_such_module",))
     monkeypatch.chdir(tmp_path)
     assert doctor() == 0
@@ -28,17 +28,17 @@ def test_a_line_each_and_no_problem_here(capsys, tmp_path, monkeypatch):
     assert "MuJoCo renders" in lines
     assert lines["MuJoCo steps"][0] == lines["extra test"][0] == "ok"
     assert lines["extra grid"] == ("missing", "no no_such_module; type: pip install 'spinup-rl[grid]'")
-    assert not list(tmp_path.iterdir())                                   # MuJoCo likes to leave a log behind
+    assert not list(tmp_path.iterdir())                                   # MuJoCo may leave a log file
 
 
-def test_a_missing_package_is_a_problem(capsys, monkeypatch):
+def test_missing_package_is_a_problem(capsys, monkeypatch):
     monkeypatch.setattr(module, "CORE", (*CORE, "no_such_module"))
     assert doctor() == 1
     assert "no_such_module not installed; type: pip install spinup-rl" in capsys.readouterr().out
 
 
-# Catches: a device that multiplies and cannot train, called ok; a traceback of its driver; a folder left.
-def test_each_accelerator_has_to_train(tmp_path, monkeypatch):
+# Catches: a device that can multiply but not train, reported as ok; a traceback of its driver; a folder that remains.
+def test_accelerator_is_ok_only_if_training_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "accelerators", lambda: {"CUDA": [], "MPS": [torch.device("cpu")]})
     assert module.devices()[1:] == [("CUDA", "missing", module.no_cuda(torch.version.cuda)),

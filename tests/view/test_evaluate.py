@@ -1,4 +1,4 @@
-"""Evaluation: which episodes count, what is left untouched, what is refused."""
+"""Evaluation: which episodes count, what stays unchanged, and what is refused."""
 import json
 
 import gymnasium
@@ -21,7 +21,7 @@ from spinup.view.evaluate import evaluate
 
 
 class Lottery(gymnasium.Env):
-    """Episodes of 1 or 30 steps, by lot; 1 point a step."""
+    """Episodes of 1 or 30 steps, at random, with a reward of 1 per step."""
 
     observation_space, action_space = Box(-1, 1, (2,), np.float32), Discrete(2)
 
@@ -59,19 +59,19 @@ def first_lengths(seed: int, count: int) -> list[int]:
     return lengths
 
 
-# Catches: taking the first 53 episodes to finish, or 5 or 6 of every copy.
-def test_every_copy_plays_its_share_however_long_its_episodes():
+# Catches: the first 53 episodes that end; 5 episodes, or 6, of every copy.
+def test_every_copy_plays_its_share_of_episodes_of_any_length():
     found = evaluate(policy_for(Lottery), Lottery, episodes=53, seed=4)
     seeds = make(Lottery, 10, UNSEEN + 4).seeds
     expected = [n for i, seed in enumerate(seeds) for n in first_lengths(seed, 6 if i < 3 else 5)]
     assert found.lengths == expected
     assert found.returns == [float(n) for n in expected]
-    assert found.mean > 10                                    # the first to finish would average 4
+    assert found.mean > 10                                    # the first to end would average 4
 
 
 @pytest.mark.parametrize(("env", "episodes", "copies"), [
     ("CartPole-v1", 3, 3), ("CartPole-v1", 100, 100), ("CartPole-v1", 230, 100), (Lottery, 4, 4), (Lottery, 25, 10)])
-def test_as_many_episodes_as_asked_for_on_seeds_far_from_training(monkeypatch, env, episodes, copies):
+def test_requested_episodes_run_on_seeds_far_from_training(monkeypatch, env, episodes, copies):
     asked = []
     monkeypatch.setattr(played, "make", lambda *a, **how: asked.append(a) or make(*a, **how))
     found = evaluate(policy_for(env), env, episodes=episodes, seed=7)
@@ -79,8 +79,9 @@ def test_as_many_episodes_as_asked_for_on_seeds_far_from_training(monkeypatch, e
     assert len(found.returns) == len(found.lengths) == episodes
 
 
-# Catches: refused, because it has not as many copies as an evaluation would make; episodes shared among as many.
-def test_a_vector_environment_is_evaluated_in_the_copies_that_it_has():
+# Catches: a refusal, because it has fewer copies than an evaluation would make; episodes that are divided by that
+# larger number.
+def test_vector_environment_is_evaluated_with_its_own_number_of_copies():
     vector = gymnasium.vector.SyncVectorEnv([Lottery] * 3, autoreset_mode="SameStep")
     for source in (vector, lambda: gymnasium.vector.SyncVectorEnv([Lottery] * 3, autoreset_mode="SameStep")):
         found = evaluate(policy_for(Lottery), source, episodes=20, seed=4)
@@ -89,7 +90,7 @@ def test_a_vector_environment_is_evaluated_in_the_copies_that_it_has():
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_leaves_the_policy_as_it_was_and_repeats_itself(deterministic):
+def test_evaluation_is_repeatable_and_does_not_change_the_policy(deterministic):
     policy = policy_for("CartPole-v1", normalise=True)
     policy.module.normaliser.update(torch.randn(100, 4) * 3 + 1)
     before = {k: v.clone() for k, v in policy.module.state_dict().items()}
@@ -99,13 +100,13 @@ def test_leaves_the_policy_as_it_was_and_repeats_itself(deterministic):
     assert before.keys() == after.keys() and all(torch.equal(v, after[k]) for k, v in before.items())
     assert "normaliser.mean" in before
     assert policy.rng.bit_generator.state == generators[0] and torch.equal(torch.get_rng_state(), generators[1])
-    policy.act(np.zeros(4, np.float32), deterministic=False)  # draws; the next evaluation does not notice
+    policy.act(np.zeros(4, np.float32), deterministic=False)  # must not affect the next evaluation
     assert evaluate(policy, "CartPole-v1", episodes=20, deterministic=deterministic) == found
     assert evaluate(policy, "CartPole-v1", episodes=20, deterministic=deterministic, seed=1) != found
 
 
-# Catches: the observations' statistics of the day on which the Policy was made.
-def test_sees_the_normaliser_as_it_is_now():
+# Catches: the statistics of observations from the time when the Policy was created.
+def test_evaluation_uses_the_current_statistics_of_the_normaliser():
     policy = policy_for("CartPole-v1", normalise=True)
     stale = evaluate(policy, "CartPole-v1", episodes=20)
     policy.module.normaliser.update(torch.randn(1000, 4) * 0.01 + 0.3)
@@ -113,7 +114,7 @@ def test_sees_the_normaliser_as_it_is_now():
     assert evaluate(policy, "CartPole-v1", episodes=20) == evaluate(fresh, "CartPole-v1", episodes=20) != stale
 
 
-def test_numbers_survive_json():
+def test_evaluation_can_be_written_as_json():
     found = module.Evaluation([1.0, 2.0, 6.0], [1, 2, 6])
     data = json.loads(json.dumps(found.as_dict()))
     assert (data["mean"], data["min"], data["max"], data["length_mean"], data["episodes"]) == (3.0, 1.0, 6.0, 3.0, 3)
@@ -121,8 +122,8 @@ def test_numbers_survive_json():
     assert found.interval[0] <= found.mean <= found.interval[1]
 
 
-# Catches: agents of one game taken for independent episodes; a game that counts for some of its agents.
-def test_the_agents_of_a_game_count_once():
+# Catches: agents of one game that count as independent episodes; a game of which only some agents count.
+def test_agents_of_one_game_count_as_one_episode():
     policy = policy_for("mpe/simple_spread-v3")
     found = evaluate(policy, "mpe/simple_spread-v3", episodes=10)
     assert (len(found.returns), found.agents) == (12, 3)
@@ -131,7 +132,7 @@ def test_the_agents_of_a_game_count_once():
     assert found.interval == module.Evaluation(games.mean(1).tolist(), [1] * 4).interval
 
 
-def test_refuses_what_cannot_be_played(monkeypatch):
+def test_environments_that_cannot_be_evaluated_are_refused(monkeypatch):
     policy = policy_for(Lottery)
     with pytest.raises(UserError, match="CartPole-v1 has Box.*choose the environment"):
         evaluate(policy, "CartPole-v1")
@@ -143,7 +144,7 @@ def test_refuses_what_cannot_be_played(monkeypatch):
 
 
 class Small(gymnasium.Env):
-    """Has actions of 32 bits, which a saved space does not tell."""
+    """An environment with 32-bit actions. A saved space does not contain this data type."""
 
     observation_space, action_space = Box(-1, 1, (2,)), MultiDiscrete([3, 3], dtype=np.int32, start=[1, 1])
 
@@ -157,7 +158,7 @@ class Small(gymnasium.Env):
 
 
 # Catches: spaces that differ only in their data type, so that a run's own environment is refused.
-def test_a_loaded_policy_fits_its_own_environment(tmp_path):
+def test_loaded_policy_is_accepted_in_its_own_environment(tmp_path):
     run = spinup.ppo(Small, preset="none", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, quiet=True,
                      tensorboard=False, log_dir=str(tmp_path)).directory
     assert evaluate(spinup.load(run), Small, episodes=2).returns == [1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Grids: which runs there are, what is skipped, resumed, refused, and what an interruption leaves."""
+"""Grids: which runs they contain, which are skipped, resumed or refused, and what an interruption leaves."""
 import json
 import os
 import re
@@ -39,14 +39,14 @@ def names(settings: dict[str, list[str]]) -> list[str]:
     return [str(job.directory.as_posix()) for job in plan("ppo", settings)]
 
 
-def test_expand_is_the_product_with_the_users_text():
+def test_expand_gives_the_product_of_all_values_as_typed():
     assert expand({"lr": ["1e-3", "3e-4", "1e-3"], "env": ["CartPole-v1"], "no-anneal": []}) == [
         {"lr": "1e-3", "env": "CartPole-v1", "no-anneal": ""}, {"lr": "3e-4", "env": "CartPole-v1", "no-anneal": ""}]
     assert [v["a"] + v["b"] for v in expand({"a": ["1", "2"], "b": ["x", "y"]})] == ["1x", "1y", "2x", "2y"]
     assert expand({}) == [{}]
 
 
-def test_names_tell_what_varies_and_fit_any_file_system():
+def test_names_contain_the_varied_settings_and_suit_any_file_system():
     settings = {"env": ["ALE/Pong-v5"], "seed": ["0", "1", "1"], "clip-ratio": ["0.1", "0.2"], "gamma": ["0.9"]}
     variants = [f"ppo_ALE-Pong-v5_grid_clip-ratio{c}" for c in ("0.1", "0.2")]
     assert names({**settings, "log-dir": ["there"]}) == [f"there/{v}/{v}_s{s}" for v in variants for s in (0, 1)]
@@ -62,19 +62,19 @@ def test_names_tell_what_varies_and_fit_any_file_system():
     ({"exp-name": ["x", "y"]}, "--exp-name takes one value"),
     ({"exp-name": ["x/y"]}, "--exp-name must be the name of a folder"),
     ({"seed": ["one"]}, "--seed must be a whole number")])
-def test_names_that_cannot_work_are_refused(settings, message):
+def test_invalid_names_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
         plan("ppo", settings)
 
 
-def test_one_bad_variant_starts_nothing(tmp_path, monkeypatch):
+def test_one_invalid_variant_prevents_all_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(Grid, "start", lambda *_: pytest.fail("a run was started"))
     with pytest.raises(UserError, match="--gamma must be from 0 to 1, not 7"):
         grid("ppo", {"gamma": ["0.9", "7"], "log-dir": [str(tmp_path)]}, workers=2, check=check)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_of_other_settings_is_neither_skipped_nor_resumed(tmp_path):
+def test_folder_with_other_settings_is_neither_skipped_nor_resumed(tmp_path):
     def job(algo="ppo", **settings):
         return plan(algo, {"log-dir": [str(tmp_path)], "exp-name": ["x"], "total-steps": ["10000"], **settings})[0]
     first = job()
@@ -88,8 +88,8 @@ def test_a_folder_of_other_settings_is_neither_skipped_nor_resumed(tmp_path):
         check_job(job("vpg"), check(job().flags))
 
 
-def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch, capsys):
-    """Of four runs one is finished, one was begun, one is new and one fails."""
+def test_grid_runs_what_is_missing_and_continues_after_a_failure(tmp_path, monkeypatch, capsys):
+    """Of four runs, one is finished, one is unfinished, one is new and one fails."""
     settings = {**SMALL, "gamma": ["0.7", "0.8", "0.9", "2"], "seed": ["5"], "total-steps": ["2_000"],
                 "log-dir": [str(tmp_path)], "exp-name": ["x"]}
 
@@ -126,9 +126,9 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch,
     assert rows["x_gamma0.9"][-1] == "finished" and rows["x_gamma2"][1:] == ["5", "-", "-", "-", "1 failed"]
 
 
-# Catches: a run that a killed grid left behind, and that the next grid calls failed.
+# Catches: a run that a killed grid left running, and that the next grid reports as failed.
 @pytest.mark.parametrize("finishes", [True, False])
-def test_a_run_of_another_process_is_awaited(finishes, tmp_path, monkeypatch, capsys):
+def test_grid_waits_for_a_run_of_another_process(finishes, tmp_path, monkeypatch, capsys):
     settings = {**SMALL, "total-steps": ["1_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
     [job] = plan("ppo", settings)
     job.directory.mkdir(parents=True)
@@ -153,8 +153,8 @@ def test_a_run_of_another_process_is_awaited(finishes, tmp_path, monkeypatch, ca
     assert read_json(job.directory / "result.json")["status"] == "finished"
 
 
-# Catches: runs that are awaited and do not count towards --workers; a folder of the user's that has one of
-# Python's names for a module; a dash that begins a flag.
+# Catches: awaited runs that do not count towards --workers; a user's file with the name of one of Python's modules; a
+# leading dash in a value that is taken for a flag.
 def test_awaited_runs_count_as_workers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queue.py").write_text("raise SystemExit('this is not the queue that you want')")
@@ -167,7 +167,7 @@ def test_awaited_runs_count_as_workers(tmp_path, monkeypatch, capsys):
 
     def busy(self):
         checks.append(len(began))
-        if len(checks) == 5:                                              # seed 2 could have begun four times
+        if len(checks) == 5:                                              # seed 2 could have started four times
             other.release()
         return count(self)
     count = Grid.busy
@@ -177,15 +177,15 @@ def test_awaited_runs_count_as_workers(tmp_path, monkeypatch, capsys):
     assert sorted(began) == [1, 2] and not any(checks[:5])
 
 
-# Catches: two grids of the same runs, of which the slower one calls a run failed that the other one trains.
-def test_a_run_that_another_grid_begins_first_is_awaited(tmp_path, monkeypatch, capsys):
+# Catches: two grids of the same runs, of which the slower one reports a run as failed that the other one trains.
+def test_grid_waits_for_a_run_that_another_grid_starts_first(tmp_path, monkeypatch, capsys):
     settings = {**SMALL, "total-steps": ["1_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
     [job] = plan("ppo", settings)
     other, say, start = FileLock(job.directory / ".lock"), Grid.say, Grid.start
 
     def late(self, job):
         start(self, job)
-        if not self.elsewhere:                                            # the process has not made its folder yet
+        if not self.elsewhere:                                            # the process has not created its folder yet
             job.directory.mkdir(parents=True)
             write_json(job.directory / "config.json", described(job.flags))
             other.acquire()
@@ -201,8 +201,8 @@ def test_a_run_that_another_grid_begins_first_is_awaited(tmp_path, monkeypatch, 
     assert read_json(job.directory / "result.json")["status"] == "finished"
 
 
-# Catches: runs that train on, unseen, after an error of the grid itself.
-def test_an_error_of_the_grid_ends_its_runs(tmp_path, monkeypatch):
+# Catches: runs that continue unnoticed after an error of the grid itself.
+def test_error_of_the_grid_interrupts_its_runs(tmp_path, monkeypatch):
     told = []
 
     class Running:
@@ -221,10 +221,10 @@ def test_an_error_of_the_grid_ends_its_runs(tmp_path, monkeypatch):
     assert told == ["started", "interrupted"]
 
 
-# Catches: the interval of a return cut as that of an accuracy is, or the other way round.
+# Catches: an interval of a return that is clipped to 0 and 1; an interval of an accuracy that is not.
 @pytest.mark.parametrize(("measure", "between"),
                          [("held_out_accuracy", "0 to 1"), ("return_mean_100", "-0.3828 to 1.783")])
-def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between):
+def test_interval_of_an_accuracy_stays_within_0_and_1(tmp_path, measure, between):
     jobs = [Job("ppo", "x", seed, {}, tmp_path / f"x_s{seed}", status="finished") for seed in (1, 2, 3)]
     for job, value in zip(jobs, (0.2, 0.9, 1.0), strict=True):
         job.directory.mkdir()
@@ -234,10 +234,10 @@ def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between
     assert summary("x", jobs)[3] == between
 
 
-# Catches: a run that is not interrupted as Ctrl-C does it, in a new interpreter or in a forked process.
+# Catches: a run in a new interpreter, or in a forked process, that is not interrupted as Ctrl-C does it.
 @pytest.mark.long
 @pytest.mark.parametrize("forked", [False, process.FORKED])
-def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path, monkeypatch, capsys):
+def test_interrupted_grid_saves_and_the_same_command_completes_it(forked, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(process, "FORKED", forked)
     settings = {**SMALL, "seed": ["1", "2"], "total-steps": ["5_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
     again = partial(grid, "ppo", settings, workers=1, check=check)
@@ -268,11 +268,11 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(forked, tmp_path
     assert "finished" in capsys.readouterr().out
 
 
-# Catches: a closed terminal that ends the process from which the runs are forked. The grid then takes them for
-# saved, and they train on.
+# Catches: a closed terminal that ends the process from which the runs are forked. The grid then reports them as saved
+# although they still train.
 @pytest.mark.long
 @pytest.mark.skipif(not process.FORKED, reason="only Linux forks the runs of a grid")
-def test_a_signal_to_all_of_a_terminal_saves_the_runs(rows, tmp_path):
+def test_signal_to_all_processes_of_a_terminal_saves_the_runs(rows, tmp_path):
     words = ["ppo", "--env", "CartPole-v1", "--exp-name", "x", "--total-steps", "200_000", "--num-envs", "2",
              "--rollout-steps", "32", "--hidden", "8", "--no-tensorboard", "--log-dir", str(tmp_path)]
     with open(tmp_path / "out", "w") as out:
@@ -293,16 +293,16 @@ def test_a_signal_to_all_of_a_terminal_saves_the_runs(rows, tmp_path):
     assert read_json(folder / "result.json")["status"] == "interrupted" and (folder / "checkpoint.pt").exists()
 
 
-# Catches: a grid that takes the seed of one file for all.
-def test_files_of_settings_with_different_seeds_are_refused(cli, tmp_path):
+# Catches: a grid that uses the seed of one file for all.
+def test_settings_files_with_different_seeds_are_refused(cli, tmp_path):
     for name, seed in (("a", 1), ("b", 7)):
         (tmp_path / f"{name}.toml").write_text(f'env = "CartPole-v1"\nseed = {seed}\n')
     done = cli("grid", "ppo", "--config", "a.toml", "b.toml")
     assert done.code == 2 and "the files of --config do not all have the same seed" in done.err
 
 
-# Catches: a grid whose every run fails, one by one, because no folder can be made: in /proc, or below a file.
-def test_a_grid_is_refused_where_no_run_can_be_written(cli, tmp_path):
+# Catches: a grid whose runs all fail, one by one, because no folder can be created: in /proc, or below a file.
+def test_grid_is_refused_if_no_run_can_be_written(cli, tmp_path):
     (tmp_path / "x").write_text("a file")
     for typed, words in ((["--log-dir", "/proc/x"], "--log-dir /proc/x cannot be written to; choose a folder"),
                          (["--exp-name", "x", "--log-dir", "."], "x/x_s1 cannot be written to; choose another")):
@@ -311,15 +311,15 @@ def test_a_grid_is_refused_where_no_run_can_be_written(cli, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-# Catches: a cost of a step that is averaged over variants, or one that counts steps of an earlier command.
-def test_the_time_left_knows_that_variants_differ(tmp_path, monkeypatch):
+# Catches: a cost per step that is averaged over variants, or that counts steps of an earlier command.
+def test_remaining_time_accounts_for_different_speeds_of_variants(tmp_path, monkeypatch):
     jobs = [Job("ppo", variant, seed, {}, tmp_path / f"{variant}_s{seed}", total_steps=100)
             for seed in (1, 2) for variant in ("fast", "slow")]
     runs = Grid(jobs, 2)
     assert runs.left() == 0
     for job in jobs[:2]:
         job.status = "finished"
-    runs.seconds = {"fast": [(10.0, 100)], "slow": [(500.0, 50)]}          # the slow one was resumed at step 50
+    runs.seconds = {"fast": [(10.0, 100)], "slow": [(500.0, 50)]}          # the slow run resumed at step 50
     assert runs.left() == (100 * 0.1 + 100 * 10) / 2
     jobs[2].status = "failed"
     assert runs.left() == 100 * 10

@@ -1,4 +1,4 @@
-"""Grids on Ray: a local cluster of two workers, one of which is killed, and what a lost machine is called."""
+"""Grids on Ray: a local cluster of two workers, one of which is killed, and the message for a lost machine."""
 import os
 import signal
 from functools import partial
@@ -25,8 +25,8 @@ UNUSED = ["start_monitor", "start_log_monitor", "start_api_server"]       # Ray'
 
 @pytest.fixture
 def two_workers(monkeypatch):
-    """Ray on this machine, with two CPUs, without services that no grid uses: each takes seconds to start, at the same
-    time as the ones that Ray waits for.
+    """Ray on this machine, with two CPUs. Services that no grid uses are left out: each takes seconds to start, at the
+    same time as the services that Ray waits for.
     """
     monkeypatch.setattr(on_ray.ray, "init", partial(ray.init, num_cpus=2))
     for service in UNUSED:
@@ -42,7 +42,7 @@ def two_workers(monkeypatch):
                 raise
             ray.shutdown()
             for left in set(psutil.Process().children(recursive=True)) - set(before):
-                left.kill()                             # Ray leaves them, and they would slow the next start
+                left.kill()                             # Ray does not end them; they slow the next start
     yield
     cluster.__exit__(None, None, None)
 
@@ -57,14 +57,14 @@ def jobs(folder, **settings):
 
 
 def workers() -> list[int]:
-    """The processes that train."""
+    """The ids of the processes that train."""
     return [p.pid for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::run")]
 
 
-# Catches: a run that starts anew, or stays lost, when its worker dies; a run that fails and ends the others; an
-# interruption that reaches no run, or ends it unsaved; statistics of usage that are sent.
+# Catches: a run that starts again, or remains lost, when its worker is killed; a failed run that ends the others; an
+# interruption that reaches no run, or ends it without saving; usage statistics that are sent.
 @pytest.mark.long
-def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, monkeypatch, capsys):
+def test_killed_worker_resumes_and_interrupted_grid_saves(two_workers, tmp_path, monkeypatch, capsys):
     assert not usage_stats_enabled() and ray.cluster_resources()["CPU"] == 2
     killed, look_at = [], Grid.look_at
 
@@ -99,20 +99,20 @@ def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, mo
     assert (second[0].directory / "checkpoint.pt").exists()
 
 
-# Catches: an exception of Ray in place of a sentence; a lost run without the way to resume it.
-def test_a_lost_machine_is_a_sentence(monkeypatch, tmp_path):
+# Catches: an exception of Ray in place of a sentence; a lost run without the command to resume it.
+def test_lost_machine_gives_one_sentence(monkeypatch, tmp_path):
     def lost(task, timeout):
         raise ray.exceptions.NodeDiedError("gone")
     asked = SimpleNamespace(options=lambda **how: SimpleNamespace(remote=lambda *words: how))
     monkeypatch.setattr(on_ray, "run", asked)
     task = on_ray.Task([], tmp_path, ppo.Config(device="cuda", threads=3))
-    assert task.task == {"num_cpus": 3, "num_gpus": 1}                    # Ray hides GPUs that a task does not ask for
+    assert task.task == {"num_cpus": 3, "num_gpus": 1}                    # Ray hides GPUs that a task does not request
     monkeypatch.setattr(on_ray.ray, "get", lost)
     assert task.poll() == 1 and task.errors() == on_ray.LOST
     assert "the same command resumes it" in on_ray.LOST
 
 
-def test_an_address_where_no_cluster_is_starts_nothing(tmp_path):
+def test_address_without_a_cluster_starts_nothing(tmp_path):
     with pytest.raises(UserError, match="--ray 127.0.0.1:1: Ray cannot be used .*refused.*; start a cluster with"):
         grid("ppo", {"log-dir": [str(tmp_path)]}, workers=2, check=check, ray="127.0.0.1:1")
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Pictures of runs: which runs, which numbers, which words. The figures are looked into before they become files."""
+"""Plots of runs: which runs, numbers and labels they show. The tests inspect the figures before they become files."""
 import csv
 import json
 import math
@@ -17,7 +17,7 @@ from spinup.view.statistics import mean_interval
 
 
 def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100):
-    """A run whose rows have these values of return_mean_100, and return_mean one higher."""
+    """Write a run whose rows have these values of return_mean_100, and a return_mean that is higher by 1."""
     folder.mkdir(parents=True)
     seed = int(folder.name.rpartition("_s")[2])
     (folder / "config.json").write_text(json.dumps({"algorithm": algorithm, "config": {"env": env, "seed": seed}}))
@@ -29,7 +29,7 @@ def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100)
 
 
 def write_language(folder, measure, *, task="taste", method="ppo", **columns):
-    """A run of a language model whose rows have these columns; measure None: one from before config.json named it."""
+    """Write a run of a language model with these columns. measure None: an old run whose config.json names none."""
     folder.mkdir(parents=True)
     data = {"algorithm": f"llm {method}", "config": {"task": task, "seed": 1}}
     (folder / "config.json").write_text(json.dumps(data | ({"measure": measure} if measure else {})))
@@ -57,9 +57,9 @@ def points(line) -> list[tuple[float, float]]:
     return [tuple(p) for p in line.get_xydata()]
 
 
-# Catches: runs of two experiments in one mean, because their folders and those above have the same names.
+# Catches: runs of two experiments in one mean, because their folders and the parent folders have the same names.
 @pytest.mark.parametrize("group", ["experiment", "run"])
-def test_folders_of_the_same_names_are_two_curves(tmp_path, group):
+def test_folders_of_the_same_name_give_separate_curves(tmp_path, group):
     for project in "ab":
         write_run(tmp_path / project / "runs" / "ppo_1" / "ppo_1_s1", [1.0, 2.0])
     (curves,) = grouped(find_curves([tmp_path]), group).values()
@@ -67,7 +67,7 @@ def test_folders_of_the_same_names_are_two_curves(tmp_path, group):
     assert {label: len(runs) for label, runs in curves.items()} == {"/".join([each, *ends]): 1 for each in "ab"}
 
 
-def test_curve_shows_both_returns_without_the_empty_rows(tmp_path, figures):
+def test_curve_shows_both_returns_without_rows_that_have_none(tmp_path, figures):
     run = write_run(tmp_path / "a_s3", [math.nan, 10.0, math.nan, 30.0])
     assert draw_curve(run) == run / "curve.png"
     (axes,) = figures[0].axes
@@ -80,8 +80,8 @@ def test_curve_shows_both_returns_without_the_empty_rows(tmp_path, figures):
     assert sorted(f.name for f in run.iterdir()) == ["config.json", "curve.png", "progress.csv"]
 
 
-# What is drawn of a language model: the axis, and of each line what the legend says, its values, and whether it is
-# thick. Catches: a line for a column without numbers; the truth left out, or thin; a measure that is guessed.
+# The plot of a language model: the label of the axis, and the legend, the values and the width of each line. Catches: a
+# line for a column without numbers; a true reward that is missing or has a thin line; a measure that is guessed.
 @pytest.mark.parametrize(("measure", "columns", "axis", "lines"), [
     ("held_out_accuracy", {"reward": [0.1, 0.2], "held_out_accuracy": [0.3, 0.4], "held_out_reward": [0.5, 0.6]},
      "share of responses", [("mean reward in training", [0.1, 0.2], False),
@@ -109,9 +109,9 @@ def test_curve_of_a_language_model_shows_its_measure(measure, columns, axis, lin
     assert len({line.get_color() for line in axes.lines if line.get_linewidth() >= 2}) == sum(x[2] for x in lines)
 
 
-# Catches: the first run's measure for all of a task; a reward that was learned beside one that is true.
+# Catches: the measure of the first run for all runs of a task; a learned reward and a true reward on one axis.
 @pytest.mark.long
-def test_what_is_measured_otherwise_has_an_axis_of_its_own(tmp_path, figures):
+def test_each_measure_has_its_own_axis(tmp_path, figures):
     write_language(tmp_path / "a" / "a_s1", "held_out_reward", method="sft", held_out_reward=[1, 2], kl=[0, 1])
     write_language(tmp_path / "b" / "b_s1", "pair_accuracy", method="reward_model", pair_accuracy=[0.5, 0.75])
     write_language(tmp_path / "c" / "c_s1", "held_out_reward", held_out_reward=[3, 4], held_out_gold=[3, 1], kl=[0, 2])
@@ -124,15 +124,15 @@ def test_what_is_measured_otherwise_has_an_axis_of_its_own(tmp_path, figures):
     table = {row["experiment"]: (row["measure"], row["mean"]) for row in summary([tmp_path])}
     assert table == {"a": ("held-out reward", 2), "b": ("pair accuracy", 0.75), "c": ("learned held-out reward", 4),
                      "d": ("held-out reward", 6)}
-    plot([tmp_path], value="kl")                              # the same number of all
+    plot([tmp_path], value="kl")                              # the same number for all
     (axes,) = figures[2].axes
     assert words(axes) == ["a (n=1)", "c (n=1)", "d (n=1)"] and axes.get_ylabel() == "kl"
     plot([tmp_path], value="held_out_gold")
     assert [axes.get_ylabel() for axes in figures[4].axes] == ["true held-out reward"]
 
 
-# Catches: a list that is asked for its name.
-def test_a_task_that_python_gave_has_a_name(tmp_path, figures):
+# Catches: an error for the name of a list.
+def test_task_given_as_a_python_object_has_a_name(tmp_path, figures):
     named = [(["ab>", "cd>"], "list of prompts"), ({"callable": "Vowels"}, "Vowels"), ("copy", "copy")]
     for i, (task, name) in enumerate(named):
         draw_curve(write_language(tmp_path / f"{i}_s1", "pair_accuracy", task=task, pair_accuracy=[1]))
@@ -140,17 +140,17 @@ def test_a_task_that_python_gave_has_a_name(tmp_path, figures):
 
 
 @pytest.mark.parametrize("returns", [[], [math.nan] * 3], ids=["no rows", "no episodes"])
-def test_curve_of_a_run_without_episodes_says_so(tmp_path, figures, returns):
+def test_curve_of_a_run_without_episodes_shows_no_data_yet(tmp_path, figures, returns):
     draw_curve(write_run(tmp_path / "a_s1", returns))
     assert [text.get_text() for text in figures[0].axes[0].texts] == ["no data yet"]
 
 
-def test_one_row_can_be_seen(tmp_path, figures):
+def test_single_row_is_visible(tmp_path, figures):
     draw_curve(write_run(tmp_path / "a_s1", [5.0]))
     assert all(line.get_marker() == "." for line in figures[0].axes[0].lines)
 
 
-def test_seeds_become_a_mean_with_a_band_and_two_stay_themselves(tmp_path, figures):
+def test_three_seeds_give_a_mean_with_a_band_and_two_separate_lines(tmp_path, figures):
     for seed, level in enumerate([10.0, 20.0, 60.0]):
         write_run(tmp_path / "three" / f"three_s{seed}", [level, level + 100])
     for seed in (1, 2):
@@ -170,8 +170,8 @@ def test_seeds_become_a_mean_with_a_band_and_two_stay_themselves(tmp_path, figur
         assert picture.format == "PNG"
 
 
-# Catches: averaging whoever is left, so that the curve jumps where a seed stops.
-def test_a_mean_ends_with_the_first_seed_and_the_others_go_on_alone(tmp_path, figures):
+# Catches: a mean over the remaining seeds, so that the curve jumps where a seed ends.
+def test_mean_ends_with_the_first_seed_and_the_others_continue(tmp_path, figures):
     for seed, rows in enumerate([2, 4, 4]):
         write_run(tmp_path / "a" / f"a_s{seed}", [10.0 * (seed + 1)] * rows)
     plot([tmp_path])
@@ -180,7 +180,7 @@ def test_a_mean_ends_with_the_first_seed_and_the_others_go_on_alone(tmp_path, fi
     assert [points(line) for line in rest] == [[(200, y), (300, y), (400, y)] for y in (20, 30)]
 
 
-def test_environments_never_share_an_axis_and_an_algorithm_keeps_its_colour(tmp_path, figures):
+def test_environments_have_separate_axes_and_algorithms_fixed_colours(tmp_path, figures):
     write_run(tmp_path / "a" / "a_s1", [1.0, 2.0], env="CartPole-v1", algorithm="ppo")
     write_run(tmp_path / "b" / "b_s1", [1.0, 2.0], env="Hopper-v5", algorithm="dqn")
     write_run(tmp_path / "c" / "c_s1", [1.0, 2.0], env="Hopper-v5", algorithm="ppo")
@@ -191,36 +191,36 @@ def test_environments_never_share_an_axis_and_an_algorithm_keeps_its_colour(tmp_
     assert one.lines[0].get_color() == two.lines[1].get_color() != two.lines[0].get_color()
 
 
-def test_runs_are_told_apart_beyond_the_eight_colours_and_come_in_the_order_of_their_numbers(tmp_path, figures):
+def test_twelve_runs_have_distinct_lines_in_the_order_of_their_numbers(tmp_path, figures):
     for seed in range(1, 13):
         write_run(tmp_path / "a" / f"a_s{seed}", [1.0, 2.0])
-    plot([tmp_path, tmp_path / "a"], group="run")             # found twice, drawn once
+    plot([tmp_path, tmp_path / "a"], group="run")             # found twice, plotted once
     (axes,) = figures[0].axes
     assert words(axes) == [f"a_s{seed} (n=1)" for seed in range(1, 13)]
     looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
     assert len(set(looks)) == 12 and looks[8] == (looks[0][0], "--")
-    assert axes.get_window_extent().x1 < axes.get_legend().get_window_extent().x0       # too many to lie on the curves
+    assert axes.get_window_extent().x1 < axes.get_legend().get_window_extent().x0       # too many to cover curves
 
 
-def test_equal_names_are_told_apart_by_the_folder_around_them(tmp_path, figures):
+def test_equal_names_are_distinguished_by_their_parent_folders(tmp_path, figures):
     for place in ("old", "new"):
         write_run(tmp_path / place / "a" / "a_s1", [1.0, 2.0])
     plot([tmp_path / "old", tmp_path / "new"])
     assert words(figures[0].axes[0]) == ["old/a (n=1)", "new/a (n=1)"]
 
 
-def test_time_column_and_smoothing(tmp_path, figures):
+def test_plot_has_a_time_axis_other_columns_and_smoothing(tmp_path, figures):
     run = write_run(tmp_path / "a" / "a_s1", [0.0, 3.0, 6.0, 3.0])
     plot([run], x="time", value="return_mean", smooth=3, out=tmp_path / "b.svg")
     (axes,) = figures[0].axes
-    assert points(axes.lines[0]) == [(1, 2.5), (2, 4), (3, 5), (4, 5.5)]    # of 1, 4, 7, 4: no zeros from outside
+    assert points(axes.lines[0]) == [(1, 2.5), (2, 4), (3, 5), (4, 5.5)]    # of 1, 4, 7, 4, without zeros at the ends
     assert axes.get_xlabel() == "wall-clock time (s)"
     assert axes.get_ylabel() == "mean return of an epoch's episodes, averaged over 3 rows"
     assert (tmp_path / "b.png").exists() and (tmp_path / "b.svg").exists() and not (run / "plot.png").exists()
 
 
-# Catches: a published curve in its own colour, beyond the last step of the runs, or beside another algorithm.
-def test_published_curves_stand_beside_the_runs_of_their_algorithm(tmp_path, figures):
+# Catches: a published curve in a colour of its own, beyond the last step of the runs, or with another algorithm.
+def test_published_curves_are_shown_with_the_runs_of_their_algorithm(tmp_path, figures):
     for seed in 1, 2:
         write_run(tmp_path / "a" / f"a_s{seed}", [1.0, 2.0, 3.0], algorithm="td3")
     write_run(tmp_path / "b" / "b_s1", [1.0, 2.0], algorithm="sac")
@@ -242,14 +242,14 @@ def test_published_curves_stand_beside_the_runs_of_their_algorithm(tmp_path, fig
 
 
 @pytest.mark.long
-def test_the_same_runs_give_the_same_files(tmp_path):
+def test_same_runs_give_the_same_files(tmp_path):
     for seed in range(3):
         write_run(tmp_path / "a" / f"a_s{seed}", [float(seed), 2.0])
     first = [path.read_bytes() for path in plot([tmp_path])]
     assert [path.read_bytes() for path in plot([tmp_path])] == first
 
 
-def test_summary_is_what_was_drawn(tmp_path):
+def test_summary_has_the_numbers_of_the_plot(tmp_path):
     for seed, level in enumerate([10.0, 20.0, 60.0]):
         write_run(tmp_path / "three" / f"three_s{seed}", [level, level + 100, math.nan][:3 if seed else 2])
     write_run(tmp_path / "two" / "two_s1", [7.0], env="Hopper-v5")
@@ -261,8 +261,8 @@ def test_summary_is_what_was_drawn(tmp_path):
     assert (two["n"], two["mean"]) == (1, 7.0) and np.isnan([two["low"], two["high"]]).all()
 
 
-# Catches: a band of accuracies that goes above 1.
-def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, figures):
+# Catches: a band of accuracies that extends above 1.
+def test_interval_of_an_accuracy_stays_within_0_and_1(tmp_path, figures):
     for seed, accuracy in enumerate([0.2, 0.9, 1.0]):
         write_language(tmp_path / "a" / f"a_s{seed}", "held_out_accuracy", held_out_accuracy=[accuracy, accuracy])
     plot([tmp_path])
@@ -272,8 +272,8 @@ def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, figures):
     assert (min(heights), max(heights)) == (row["low"], row["high"]) == (0, 1)
 
 
-# Catches: the last number of each run, however long, or the measure in place of the column that was asked for.
-def test_summary_compares_at_the_step_that_all_have_reached(tmp_path):
+# Catches: the last number of each run, at different steps; the measure in place of the column that was requested.
+def test_summary_compares_at_the_last_step_that_all_runs_have_reached(tmp_path):
     for seed, returns in enumerate(([10.0, 20.0], [10.0, 500.0, 500.0, 500.0], [10.0, 60.0, 400.0])):
         write_run(tmp_path / "x" / f"x_s{seed}", returns)
     (row,) = summary([tmp_path])
@@ -290,7 +290,7 @@ def test_summary_compares_at_the_step_that_all_have_reached(tmp_path):
     ({"out": "a.pdf"}, "ends in .png or .svg"),
     ({"out": "missing/a.png"}, "ends in .png or .svg"), ({"out": "a/mine.png"}, "would also overwrite"),
     ({"out": "a/mine"}, "would also overwrite")])
-def test_mistakes_are_answered_with_what_to_type(tmp_path, given, sentence):
+def test_wrong_settings_get_an_error_with_what_to_type(tmp_path, given, sentence):
     write_run(tmp_path / "a" / "a_s1", [1.0])
     (tmp_path / "a" / "mine.svg").write_text("mine")
     given = {k: tmp_path / v if k == "out" else v for k, v in given.items()}
@@ -301,11 +301,11 @@ def test_mistakes_are_answered_with_what_to_type(tmp_path, given, sentence):
 
 
 @pytest.mark.parametrize("use", [plot, summary])
-def test_folders_without_runs_are_named(tmp_path, use):
+def test_folder_without_runs_is_named(tmp_path, use):
     write_run(tmp_path / "good" / "good_s1", [1.0])
     write_run(tmp_path / "empty" / "empty_s1", [])
     (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "progress.csv").write_text("a,b\n1,2\n")      # of another library
+    (tmp_path / "foreign" / "progress.csv").write_text("a,b\n1,2\n")      # from another library
     for name in ("empty", "foreign", "missing"):
         with pytest.raises(UserError, match=f"{name} holds no run with a row"):
             use([tmp_path / "good", tmp_path / name])

@@ -1,4 +1,4 @@
-"""`spinup record`: what is recorded, from policies, at random and from a replay buffer; and what is refused."""
+"""`spinup record`: datasets from policies, random actions and replay buffers, and what is refused."""
 from types import SimpleNamespace
 
 import gymnasium
@@ -23,8 +23,8 @@ def run(tmp_path):
                       exp_name="d", **TINY).directory
 
 
-# Catches: a next observation from after the reset; a cut episode; another order; actions that were not taken.
-def test_episodes_are_whole_and_in_order(run, tmp_path):
+# Catches: a next observation from after the reset; an incomplete episode; another order; actions that were not taken.
+def test_episodes_are_complete_and_in_order(run, tmp_path):
     record([str(run), "random:CartPole-v1"], tmp_path / "d.npz", **{**SETTINGS, "noise": [0.0, 0.5]})
     data, policy = load(tmp_path / "d.npz"), public.load(run)
     assert [part["steps"] >= 60 for part in data.about["parts"]] == [True] * 3
@@ -32,7 +32,7 @@ def test_episodes_are_whole_and_in_order(run, tmp_path):
     for episode in data.episodes():
         np.testing.assert_array_equal(data.obs[episode][1:], data.next_obs[episode][:-1])
         assert not (data.terminated | data.truncated)[episode][:-1].any()
-        assert np.abs(data.obs[episode][0]).max() <= 0.05                 # CartPole's first observations
+        assert np.abs(data.obs[episode][0]).max() <= 0.05                 # CartPole's initial observations
         assert np.abs(data.next_obs[episode][-1][[0, 2]] / [2.4, 0.2095]).max() > 1
     first, second = (part["steps"] for part in data.about["parts"][:2])
     own = policy.act_batch(data.obs) == data.actions
@@ -40,15 +40,15 @@ def test_episodes_are_whole_and_in_order(run, tmp_path):
     assert data.rewards.sum() == len(data) and data.returns().sum() == len(data)
 
 
-# Catches: a seed that does not decide everything; a dataset of the episodes that `spinup eval` uses.
-def test_the_seed_decides_everything(run, tmp_path):
+# Catches: random numbers that do not depend on the seed.
+def test_seed_determines_the_dataset(run, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         record([str(run)], tmp_path / f"{name}.npz", **{**SETTINGS, "noise": [0.3], "seed": seed})
     a, b, c = (load(tmp_path / f"{name}.npz") for name in "abc")
     assert a.about["sha256"] == b.about["sha256"] != c.about["sha256"]
 
 
-# Catches: actions in the units of the network, -1 to 1, for those of the environment, -2 to 2.
+# Catches: actions in the units of the network, -1 to 1, in place of those of the environment, -2 to 2.
 def test_continuous_actions_are_in_the_units_of_the_environment(tmp_path):
     record(["random:Pendulum-v1"], tmp_path / "p.npz", **SETTINGS)
     data = load(tmp_path / "p.npz")
@@ -60,12 +60,12 @@ def test_continuous_actions_are_in_the_units_of_the_environment(tmp_path):
 
 
 class Stop(Exception):
-    """Ends a run after a row."""
+    """Raised to end a run after a row."""
 
 
-# Catches: rows of several copies mixed; an unfinished episode that is kept; actions in units of -1 to 1.
+# Catches: mixed rows of several copies; an unfinished episode that is kept; actions in units of -1 to 1.
 @pytest.mark.parametrize("env, algorithm", [("CartPole-v1", "dqn"), ("Pendulum-v1", "td3")])
-def test_a_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
+def test_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
     def stop(row):
         if row["steps"] >= 900:
             raise Stop
@@ -80,18 +80,18 @@ def test_a_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
         np.testing.assert_array_equal(data.obs[episode][1:], data.next_obs[episode][:-1])
     if env == "CartPole-v1":
         assert data.terminated.sum() == len(data.episodes()) > 5 and 700 < len(data) < 800
-    else:                                                                 # two copies, two whole episodes each
+    else:                                                                 # two copies with two complete episodes each
         assert len(data) == 800 and data.truncated.sum() == 4 and not data.terminated.any()
         assert abs(data.actions).max() > 1.5
     for path in (folder / "replay").iterdir():
         path.unlink()
-    with pytest.raises(UserError, match="has no saved replay buffer"):     # not a dataset of uninitialised memory
+    with pytest.raises(UserError, match="has no saved replay buffer"):     # no dataset of uninitialised memory
         record([f"replay:{folder}"], tmp_path / "none.npz", **SETTINGS)
     assert not (tmp_path / "none.npz").exists()
 
 
 class Unsaveable(gymnasium.Env):
-    """Episodes of ten steps with a reward of 1. A generator cannot be saved, so a resumed run begins anew."""
+    """Episodes of ten steps with a reward of 1. It holds a Python generator and cannot be saved."""
 
     observation_space, action_space = Box(-1, 1, (2,)), Discrete(2)
 
@@ -111,9 +111,9 @@ class Unsaveable(gymnasium.Env):
 gymnasium.register("Unsaveable-v0", Unsaveable)
 
 
-# Catches: an episode that a resumed run did not play to its end, and which counts as complete; breaks that the
-# checkpoint does not keep.
-def test_an_episode_that_an_interruption_ended_is_left_out(tmp_path):
+# Catches: an episode that a resumed run did not complete, but that counts as complete; breaks between episodes that are
+# missing in the checkpoint.
+def test_episode_that_an_interruption_ended_is_left_out(tmp_path):
     def stop_at(steps):
         def stop(row):
             if row["steps"] >= steps:
@@ -131,7 +131,7 @@ def test_an_episode_that_an_interruption_ended_is_left_out(tmp_path):
     assert set(data.returns()) == {10.0} and not data.truncated.any() and len(data) >= 140
 
 
-# Catches: bits that are one number; only zeros.
+# Catches: one random number for all bits; only zeros.
 @pytest.mark.parametrize("space", [MultiBinary(1), MultiBinary(3), MultiBinary((2, 2)), Discrete(3),
                                    MultiDiscrete([2, 3])])
 def test_random_actions_are_uniform_over_the_whole_space(space):
@@ -144,7 +144,7 @@ def test_random_actions_are_uniform_over_the_whole_space(space):
 
 
 # Catches: an environment that is seeded again for each part, so that all parts have the same episodes.
-def test_every_part_has_other_episodes(tmp_path):
+def test_every_part_has_different_episodes(tmp_path):
     record(["random:InvertedPendulum-v5"] * 2, tmp_path / "d.npz", **{**SETTINGS, "steps": 1})
     data = load(tmp_path / "d.npz")
     first, second = (data.obs[episode][0] for episode in data.episodes())
@@ -152,7 +152,7 @@ def test_every_part_has_other_episodes(tmp_path):
 
 
 class Lever(gymnasium.Env):
-    """One lever with three positions; the reward is the position. An episode has two steps."""
+    """One lever with three positions. The reward is the position. An episode has two steps."""
 
     observation_space, action_space = Box(-1, 1, (1,)), MultiDiscrete([3])
 
@@ -168,7 +168,7 @@ class Lever(gymnasium.Env):
 
 
 class Levers(Lever):
-    """Has actions that no algorithm has."""
+    """An environment with actions that no algorithm supports."""
 
     action_space = Dict({"a": Discrete(2)})
 
@@ -183,8 +183,9 @@ def levers():
         del gymnasium.registry[f"{kind.__name__}-v0"]
 
 
-# Catches: actions of one choice that are numbers from a policy and lists at random; a traceback for others.
-def test_a_single_choice_is_recorded_and_cloned(levers, tmp_path):
+# Catches: actions with one choice that are numbers from a policy but lists from random play; a traceback for
+# unsupported actions.
+def test_single_choice_is_recorded_and_cloned(levers, tmp_path):
     lever, others = levers
     trained = spinup.ppo(lever, total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, log_dir=str(tmp_path),
                          exp_name="p", **TINY).directory
@@ -198,8 +199,9 @@ def test_a_single_choice_is_recorded_and_cloned(levers, tmp_path):
         record([f"random:{others}"], tmp_path / "e.npz", **SETTINGS)
 
 
-# Catches: names of one environment that are told apart; a module that is lost, so that training cannot find it.
-def test_an_environment_has_several_names(tmp_path, monkeypatch):
+# Catches: different names of one environment that count as two environments; a lost module name, so that training
+# cannot find the environment.
+def test_short_and_full_ids_of_one_environment_are_equal(tmp_path, monkeypatch):
     run = spinup.ppo("CartPole", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, log_dir=str(tmp_path),
                      exp_name="p", **TINY).directory
     record([str(run), "random:CartPole-v1"], tmp_path / "a.npz", **SETTINGS)
@@ -210,8 +212,8 @@ def test_an_environment_has_several_names(tmp_path, monkeypatch):
     assert load(tmp_path / "b.npz").about["env"] == "module_of_a_source:CartPole-v1"
 
 
-# Catches: a policy of one frame and one of four that are recorded together.
-def test_sources_have_the_same_frames(run, tmp_path):
+# Catches: a policy with one frame and one with four that are recorded together.
+def test_sources_must_have_the_same_number_of_frames(run, tmp_path):
     stacked = spinup.ppo("CartPole-v1", total_steps=64, num_envs=2, rollout_steps=16, minibatches=1, frame_stack=4,
                          log_dir=str(tmp_path), exp_name="p", **TINY).directory
     for sources in ([run, stacked], [stacked, run]):
@@ -219,18 +221,19 @@ def test_sources_have_the_same_frames(run, tmp_path):
             record(list(map(str, sources)), tmp_path / "d.npz", **SETTINGS)
 
 
-# Catches: a policy that is on the shelf, and for which a run's folder is sought.
-def test_a_policy_on_the_shelf_is_recorded(tmp_path):
+# Catches: a policy on the shelf for which a run folder is searched.
+def test_policy_on_the_shelf_is_recorded(tmp_path):
     record(["shelf/ppo-CartPole-v1"], tmp_path / "s.npz", **{**SETTINGS, "steps": 100})
     assert load(tmp_path / "s.npz").about["mean_return"] > 400
 
 
-# Catches: a source that is another's; a file that is overwritten; a traceback; something written.
+# Catches: a source of another environment; an overwritten file; a traceback; a file that is written in spite of the
+# error.
 @pytest.mark.parametrize("sources, words", [
     (["DIR", "random:Pendulum-v1"], "has the environment Pendulum-v1"), (["replay:DIR"], "no saved replay buffer"),
     (["replay:shelf/ppo-CartPole-v1"], "no saved replay buffer"),
     (["random:CartPol-v1"], "Did you mean 'CartPole-v1'"), (["nowhere"], "holds no run")])
-def test_what_cannot_be_recorded_is_refused(sources, words, run, tmp_path):
+def test_invalid_source_or_output_is_refused(sources, words, run, tmp_path):
     with pytest.raises(UserError, match=words):
         record([source.replace("DIR", str(run)) for source in sources], tmp_path / "d.npz", **SETTINGS)
     assert not (tmp_path / "d.npz").exists()
@@ -241,14 +244,14 @@ def test_what_cannot_be_recorded_is_refused(sources, words, run, tmp_path):
 
 
 # Catches: an allocation that ends the program after hours.
-def test_more_steps_than_the_memory_holds_are_refused(tmp_path):
+def test_more_steps_than_fit_into_memory_are_refused(tmp_path):
     with pytest.raises(UserError, match="1,000,000,000,000 steps need .* GB of memory, and .* GB are free"):
         record(["random:CartPole-v1"], tmp_path / "d.npz", **{**SETTINGS, "steps": 10**12})
     assert not list(tmp_path.iterdir())
 
 
-# Catches: a card that needs the run; numbers on the command line that are not used.
-def test_the_command_records_and_shows_the_card(cli, tmp_path):
+# Catches: a card that needs the run; ignored numbers on the command line.
+def test_command_records_and_shows_the_card(cli, tmp_path):
     out = tmp_path / "c.npz"
     done = cli("record", "random:CartPole-v1", "--steps", "50", "--seed", "5", "--out", str(out))
     assert done.code == 0 and load(out).about["seed"] == 5 and 50 <= len(load(out)) < 600

@@ -1,4 +1,4 @@
-"""The shelf of trained policies: what comes with the package, how a run gets there, and what is refused."""
+"""The shelf of trained policies: the policies in the package, how a run is added, and what is refused."""
 import json
 
 import numpy as np
@@ -17,7 +17,7 @@ ALL = files.policies()
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """An empty shelf of the test's own, and the folder of a short run of PPO."""
+    """An empty shelf for the test. Return the folder of a short run of PPO."""
     for module in (files, shelf):
         monkeypatch.setattr(module, "SHELF", tmp_path / "shelf")
     (tmp_path / "shelf").mkdir()
@@ -25,24 +25,25 @@ def mine(tmp_path, monkeypatch):
                       exp_name="x", log_dir=str(tmp_path / "runs")).directory
 
 
-# Catches: a file whose weights are not those that earned its return; a shelf that grows beyond its limit.
+# Catches: a file whose weights are not those that reached its stated return.
 @pytest.mark.long("trpo-Hopper-v5")
 @pytest.mark.parametrize("name", ALL)
-def test_a_policy_earns_its_return(name):
+def test_policy_reaches_its_stated_return(name):
     about = files.read_about(files.SHELF / f"{name}.safetensors")
     policy, env = spinup.load(f"shelf/{name}"), about["config"]["env"]
     few = evaluate(policy, env, episodes=5)
     spread = np.std(few.returns, ddof=1) / 5 ** 0.5 + abs(about["shelf"]["return"]) / 20
     assert abs(few.mean - about["shelf"]["return"]) < 5 * spread
     assert about["shelf"]["command"].startswith("spinup ") and f"--env {env} --seed" in about["shelf"]["command"]
-    assert not {"log_dir", "exp_name", "device"} & about["config"].keys()  # of the machine that trained it
+    assert not {"log_dir", "exp_name", "device"} & about["config"].keys()  # of the training machine
 
 
-def test_the_shelf_is_small():
+# Catches: a shelf that grows beyond its limit.
+def test_shelf_is_within_its_size_limit():
     assert ALL and sum(path.stat().st_size for path in files.SHELF.glob("*")) <= shelf.LARGEST
 
 
-def test_a_run_on_the_shelf_acts_as_the_run_does(mine, cli, tmp_path):
+def test_policy_on_the_shelf_acts_as_its_run_does(mine, cli, tmp_path):
     done = cli("shelf", "add", str(mine))
     file = tmp_path / "shelf" / "ppo-CartPole-v1.safetensors"
     assert (done.code, done.out) == (0, f"{file}\n")
@@ -63,7 +64,7 @@ def test_a_run_on_the_shelf_acts_as_the_run_does(mine, cli, tmp_path):
     assert tuned.status == "finished"
 
 
-def test_the_gallery_has_a_small_gif_of_each_policy(mine, cli, tmp_path):
+def test_gallery_has_a_small_gif_of_each_policy(mine, cli, tmp_path):
     shelf.add(mine, "short")
     assert cli("shelf", "gallery", str(tmp_path)).out == f"{tmp_path / 'short.gif'}\n"
     with Image.open(tmp_path / "short.gif") as gif:
@@ -71,7 +72,7 @@ def test_the_gallery_has_a_small_gif_of_each_policy(mine, cli, tmp_path):
     assert (tmp_path / "short.gif").stat().st_size <= 300_000
 
 
-def test_what_cannot_be_on_the_shelf_is_refused(mine, tmp_path, monkeypatch):
+def test_invalid_additions_to_the_shelf_are_refused(mine, tmp_path, monkeypatch):
     shelf.add(mine)
     for name, message in (("", "has a policy ppo-CartPole-v1 already; delete"), ("a/b", "choose a --name of letters")):
         with pytest.raises(UserError, match=message):
@@ -85,8 +86,8 @@ def test_what_cannot_be_on_the_shelf_is_refused(mine, tmp_path, monkeypatch):
         shelf.add(mine, "third")
 
 
-# Catches: a damaged file that is played; code in it that runs; a misspelt name without the nearest one.
-def test_damaged_and_missing_policies_are_one_sentence(mine, cli, tmp_path):
+# Catches: a damaged file that is used; code in it that runs; a misspelt name without the nearest one.
+def test_damaged_or_missing_policy_gives_one_sentence(mine, cli, tmp_path):
     file = shelf.add(mine)
     done = cli("watch", "shelf/ppo-CartPole-v2", "--gif", "x.gif")
     assert done.code == 2 and "Did you mean 'ppo-CartPole-v1'?" in done.err and done.err.count("\n") == 1
@@ -97,7 +98,7 @@ def test_damaged_and_missing_policies_are_one_sentence(mine, cli, tmp_path):
         assert done.code == 2 and done.err.count("\n") == 1, done.err
 
 
-def test_a_folder_called_shelf_is_the_users(mine, tmp_path, monkeypatch):
+def test_folder_called_shelf_takes_precedence(mine, tmp_path, monkeypatch):
     shelf.add(mine)
     (tmp_path / "here" / "shelf" / "ppo-CartPole-v1").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")

@@ -1,4 +1,4 @@
-"""The search space of `spinup tune`: what flags make of it, and what an algorithm's own comments recommend."""
+"""The search space of `spinup tune`: from flags, and as an algorithm's own comments recommend."""
 import pytest
 
 from spinup.algos import dqn, ppo
@@ -14,7 +14,7 @@ ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).value
 
 
 def ask(dimension: Dimension, share: float) -> str:
-    """The value at a share of the range, or of the choices, as Optuna might suggest it."""
+    """The value at a fraction of the range, or of the choices, as Optuna might suggest it."""
     class Trial:
         def suggest_float(self, name, low, high, log=False):
             return low * (high / low)**share if log else low + share * (high - low)
@@ -27,9 +27,9 @@ def ask(dimension: Dimension, share: float) -> str:
     return dimension.ask(Trial())
 
 
-# Catches: a learning rate on a linear scale; a discount factor whose small distances from 1 are never tried; a
-# number of minibatches that no batch can be divided by; a value rounded out of its range; a list of widths taken apart
-# at its commas.
+# Catches: a learning rate on a linear scale; a discount factor whose small distances from 1 are never tried; a number
+# of minibatches by which no batch can be divided; a value that is rounded out of its range; a list of widths that is
+# split at its commas.
 @pytest.mark.parametrize(("typed", "said", "values"), [
     ({"lr": ["1e-4:1e-2"]}, "0.0001 to 0.01 on a log scale", ["0.0001", "0.001", "0.01"]),
     ({"lr": ["1E-4:+1e-2"]}, "0.0001 to 0.01 on a log scale", ["0.0001", "0.001", "0.01"]),
@@ -48,14 +48,14 @@ def ask(dimension: Dimension, share: float) -> str:
     ({"rollout-steps": ["300001:4000001"]}, "300001 524288 1048576 2097152 4000001", ["300001", "1048576", "4000001"]),
     ({"gamma": ["0.9", "0.99", "0.9", "1"]}, "0.9 0.99 1", ["0.9", "0.99", "1"]),
     ({"hidden": ["8", "64,64", "64,64,64"]}, "8 64,64 64,64,64", ["8", "64,64", "64,64,64"])])
-def test_flags_make_the_space(typed, said, values):
+def test_flags_define_the_search_space(typed, said, values):
     fixed, (dimension,) = space_of(ppo.Config, {"env": ["CartPole-v1"], "no-anneal": [], **typed})
     assert fixed == {"env": ["CartPole-v1"], "no-anneal": []}
     assert dimension.name == next(iter(typed)).replace("-", "_") and str(dimension) == said
     assert [ask(dimension, share) for share in (0, 0.5, 1)] == values
 
 
-def test_a_colon_is_a_range_only_in_numbers():
+def test_colon_denotes_a_range_only_in_numbers():
     typed = {"env": ["pong:Pong-v5"], "seed": ["1:2"], "exp-name": ["1:2"], "unknown": ["1:2"]}
     assert space_of(ppo.Config, typed) == (typed, [])
 
@@ -68,15 +68,15 @@ def test_a_colon_is_a_range_only_in_numbers():
     ({"sticky-actions": ["none:0.3"]}, "--sticky-actions must be a number, not 'none'"),
     ({"gamma": ["0.9:1.5"]}, "--gamma must be from 0 to 1, not 1.5"),
     ({"gamma": ["0.9", "high"]}, "--gamma must be a number, not 'high'")])
-def test_a_wrong_range_is_a_sentence(typed, message):
+def test_wrong_range_gives_one_sentence(typed, message):
     with pytest.raises(UserError, match=message):
         space_of(ppo.Config, typed)
 
 
-# Catches: an algorithm that has nothing to tune; a recommended value that no run accepts; the settings of the
-# user outside of the space, so that they cannot be its first trial.
+# Catches: an algorithm without settings to tune; a recommended value that no run accepts; settings of the user outside
+# the space, so that they cannot be the first trial.
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
-def test_every_algorithm_has_a_space_that_works(algorithm, tmp_path):
+def test_every_algorithm_has_a_valid_recommended_space(algorithm, tmp_path):
     given = []
     if issubclass(algorithm.load().Config, OfflineConfig):
         record(["random:Pendulum-v1"], tmp_path / "d.npz", steps=1, noise=[], stochastic=False, seed=1, load=None)
@@ -90,13 +90,13 @@ def test_every_algorithm_has_a_space_that_works(algorithm, tmp_path):
         return True
     base, _ = from_flags(algorithm, given)
     space, types = recommended(base, {}, works), types_of(type(base))
-    assert {"lr", "max_kl"} & {d.name for d in space}                     # the size of a step
+    assert {"lr", "max_kl"} & {d.name for d in space}                     # the size of an update
     for dimension in space:
         assert dimension.place(getattr(base, dimension.name), types[dimension.name]) is not None, dimension
         assert all(works({dimension.name: ask(dimension, share)}) for share in (0, 0.5, 1)), dimension
 
 
-def test_what_the_user_fixes_or_moves_changes_the_recommended_space():
+def test_settings_of_the_user_change_the_recommended_space():
     base = dqn.Config(lr=1e-6, gamma=1.0)
     space = {d.name: d for d in recommended(base, {"n-steps": ["3"]}, lambda flags: True)}
     assert set(space) == {"lr"}                                           # gamma 1 is outside, n_steps is fixed

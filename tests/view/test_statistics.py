@@ -1,4 +1,4 @@
-"""Student's interval of a mean, against scipy's and against its promise."""
+"""Student's interval of a mean, compared with scipy and with its nominal coverage."""
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,14 +8,14 @@ from spinup.view.statistics import difference_interval, in_words, interval, mean
 
 @pytest.mark.parametrize("n", [2, 3, 5, 40])
 @pytest.mark.parametrize("confidence", [0.5, 0.95])
-def test_agrees_with_scipy(n, confidence):
+def test_interval_of_a_mean_agrees_with_scipy(n, confidence):
     values = np.random.default_rng(n).exponential(100, n)
     peer = stats.ttest_1samp(values, 0).confidence_interval(confidence)
     assert mean_interval(values, confidence) == pytest.approx(tuple(peer))
 
 
 @pytest.mark.parametrize("sizes", [(10, 3), (3, 4)])
-def test_the_interval_of_a_difference_agrees_with_scipy(sizes):
+def test_interval_of_a_difference_agrees_with_scipy(sizes):
     ours, theirs = (np.random.default_rng(n).exponential(scale, n) for n, scale in zip(sizes, (100, 7), strict=True))
     peer = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
     assert difference_interval(ours, theirs) == pytest.approx(tuple(peer))
@@ -23,14 +23,15 @@ def test_the_interval_of_a_difference_agrees_with_scipy(sizes):
     assert difference_interval([5, 5, 5], [2, 2, 2]) == (3, 3)
 
 
-# Catches: a percentile bootstrap, whose share is .75 for three and .84 for five; the normal's 1.96 for t.
+# Catches: a percentile bootstrap, whose coverage is .75 for three values and .84 for five; the normal quantile 1.96 in
+# place of t.
 @pytest.mark.parametrize("n", [3, 5, 10])
-def test_it_covers_the_true_mean_as_often_as_it_says(n):
+def test_interval_has_its_nominal_coverage(n):
     low, high = mean_interval(np.random.default_rng(0).normal(7, 3, (n, 20_000)))
     assert 0.93 < np.mean((low <= 7) & (high >= 7)) < 0.97
 
 
-def test_curves_are_answered_point_by_point():
+def test_interval_of_curves_is_computed_point_by_point():
     values = np.random.default_rng(0).normal(size=(4, 2, 3))
     low, high = mean_interval(values)
     assert low.shape == high.shape == (2, 3)
@@ -38,8 +39,8 @@ def test_curves_are_answered_point_by_point():
         assert (low[place], high[place]) == pytest.approx(mean_interval(values[:, *place]))
 
 
-# Catches: a share of 1.07.
-def test_of_a_share_no_bound_is_impossible():
+# Catches: an accuracy of 1.07.
+def test_interval_of_an_accuracy_stays_within_0_and_1():
     values = [0.2, 0.9, 1.0]
     assert interval(values)[0] < 0 and interval(values)[1] > 1
     assert interval(values, range_of("held_out_accuracy")) == (0, 1)
@@ -47,12 +48,12 @@ def test_of_a_share_no_bound_is_impossible():
     assert in_words(values, 2, range_of("pair_accuracy")) == "95 % interval 0.00 to 1.00"
 
 
-def test_of_two_values_no_interval_is_told():
+def test_two_values_give_no_interval():
     assert interval([1.0, 2.0]) is None and in_words([1.0, 2.0], 1) == "no interval, because it needs 3 values"
     assert in_words([1.0, 1.0, 1.0], 2) == "95 % interval 1.00 to 1.00"
 
 
 @pytest.mark.parametrize(("values", "confidence"), [([], 0.95), ([1], 0.95), ([1, 2], 1.0), ([1, 2], 95)])
-def test_refuses_what_has_no_interval(values, confidence):
+def test_too_few_values_or_invalid_confidence_are_refused(values, confidence):
     with pytest.raises(ValueError, match="confidence between 0 and 1"):
         mean_interval(values, confidence)

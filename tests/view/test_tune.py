@@ -1,4 +1,4 @@
-"""Studies: what a trial is, what ends one early, what an interruption, a kill and a second process leave."""
+"""Studies: their trials, pruning, and the effect of an interruption, a kill and a second process."""
 import ast
 import json
 import re
@@ -35,13 +35,13 @@ SMALL = [*WORDS, *SPACE]
 
 
 def shorter(words: list, steps: int = 512) -> list:
-    """The words of a study whose runs have this many steps."""
+    """The arguments of a study whose runs have this number of steps."""
     return [steps if word == 2048 else word for word in words]
 
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk():
-    """A study commits some hundred times; what a crash of the machine leaves is not tested here."""
+    """Do not sync a study's database to disk. A study commits hundreds of times, and no test is about power cuts."""
     def relax(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA synchronous=OFF")
     event.listen(Engine, "connect", relax)
@@ -50,7 +50,7 @@ def no_waiting_for_the_disk():
 
 
 def trials(study: Path = STUDY) -> list[optuna.trial.FrozenTrial]:
-    """All trials, except choices that fit no run."""
+    """All trials, except invalid choices."""
     found = optuna.load_study(study_name=study.name, storage=f"sqlite:///{study / 'study.db'}").trials
     return [trial for trial in found if trial.state != TrialState.FAIL]
 
@@ -59,8 +59,8 @@ def results(study: Path = STUDY) -> list[tuple]:
     return [(trial.state, trial.params, trial.value) for trial in trials(study)]
 
 
-# Catches: settings of the best trial that cannot be compared without a dataset, or that do not name it.
-def test_an_offline_study_names_its_dataset(cli):
+# Catches: settings of the best trial that cannot be compared without a dataset, or that do not name the dataset.
+def test_best_settings_of_an_offline_study_name_its_dataset(cli):
     assert cli("record", "random:CartPole-v1", "--steps", 50, "--out", "d.npz").code == 0
     done = cli("tune", "bc", "--data", "d.npz", "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
                "--total-steps", 10, "--test-episodes", 1, "--hidden", 4, "--no-tensorboard", "--threads", 1)
@@ -69,11 +69,11 @@ def test_an_offline_study_names_its_dataset(cli):
     assert best["data"] == str(Path("d.npz").absolute()) and best["env"] == "CartPole-v1"
 
 
-# Catches: the user's own settings that are not the first trial; a seed of the reports used for tuning; a value
-# that is not the mean of the seeds; a file that trains with other settings than the best trial; trials that are run
-# again, or not continued; a study that goes on with other settings.
+# Catches: a first trial with settings other than the user's; the use of a seed that is reserved for reports; a value
+# that is not the mean over the seeds; a file that trains with settings other than those of the best trial; trials that
+# run twice, or are not continued; a study that continues with other settings.
 @pytest.mark.long
-def test_a_study_finds_settings_and_the_same_command_continues_it(cli):
+def test_study_finds_settings_and_the_same_command_continues_it(cli):
     done = cli(*SMALL, "--seeds", 100, 101, "--trials", 2)
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
@@ -90,7 +90,7 @@ def test_a_study_finds_settings_and_the_same_command_continues_it(cli):
     trained = read_json(STUDY / f"trial_{best}/trial_{best}_s100/config.json")["config"]
     config, said = configure(find("ppo"), {}, file=STUDY / "best.toml")
     assert said == "CartPole-v1"
-    from_file = json.loads(json.dumps(config_to_json(config)))            # tuples to lists
+    from_file = json.loads(json.dumps(config_to_json(config)))            # tuples become lists
     assert not {name for name in trained if from_file[name] != trained[name]} - {*HOW, "seed"}
     kept = tomllib.loads((STUDY / "best.toml").read_text())
     assert {"env", "lr", "gamma", "hidden", "total_steps"} <= set(kept) and "epochs" not in kept         # as the preset
@@ -109,8 +109,9 @@ def test_a_study_finds_settings_and_the_same_command_continues_it(cli):
         assert refused.code == 2 and words in refused.err and refused.err.endswith("choose another --exp-name\n")
 
 
-# Catches: a pruned run that is not saved, or counts as an interruption by the user; a bad trial that runs on.
-def test_a_trial_worse_than_the_others_ends_early_and_saved(cli, monkeypatch):
+# Catches: a pruned run that is not saved, or that counts as an interruption by the user; a bad trial that is not
+# pruned.
+def test_bad_trial_is_pruned_and_saved(cli, monkeypatch):
     monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda n_warmup_steps=0: optuna.pruners.ThresholdPruner(
         lower=1e9, n_warmup_steps=n_warmup_steps))
     before = signal.getsignal(signal.SIGINT)
@@ -127,15 +128,15 @@ def test_a_trial_worse_than_the_others_ends_early_and_saved(cli, monkeypatch):
     assert sorted(reported) == list(range(1, max(reported) + 1))
 
 
-# Catches: a training that diverged, reported as the best one or ending the study.
+# Catches: a training that diverged and is reported as the best one, or ends the study.
 @pytest.mark.long
 @pytest.mark.parametrize("error", [NonFiniteError, EnvironmentFailure])
-def test_a_trial_that_diverges_is_the_worst(error, cli, monkeypatch):
+def test_diverged_trial_is_never_the_best(error, cli, monkeypatch):
     train = ppo.train
 
     def diverge(config, resume=None):
         if config.exp_name == "trial_0":
-            Path(config.log_dir, "trial_0", f"trial_0_s{config.seed}").mkdir(parents=True)     # the run has begun
+            Path(config.log_dir, "trial_0", f"trial_0_s{config.seed}").mkdir(parents=True)     # the run has started
             raise error("logits became NaN between steps 1 and 2")
         return train(config, resume)
     monkeypatch.setattr(ppo, "train", diverge)
@@ -144,9 +145,9 @@ def test_a_trial_that_diverges_is_the_worst(error, cli, monkeypatch):
     assert [trial.state for trial in trials()] == [TrialState.PRUNED, TrialState.COMPLETE]
 
 
-# Catches: choices that depend on how often a study was interrupted; a run started anew in place of resumed.
+# Catches: choices that depend on the number of interruptions of a study; a run that starts again and is not resumed.
 @pytest.mark.long
-def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatch):
+def test_interrupted_study_resumes_with_the_same_trials(cli, monkeypatch):
     small = shorter(SMALL, 1024)
     whole = cli(*small, "--trials", 3, "--log-dir", "whole")
     train, interrupted = ppo.train, []
@@ -171,10 +172,10 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatc
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE] * 3
 
 
-# Catches: a trial of a killed process that stays open forever; more trials than wanted from two processes, or
-# one trial in both.
+# Catches: a trial of a killed process that stays open forever; more trials than requested from two processes; one trial
+# in both.
 @pytest.mark.long
-def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, rows, tmp_path, monkeypatch):
+def test_two_processes_complete_the_study_of_a_killed_one(start, wait_for, rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [*shorter(SMALL, 4096), "--trials", 4]
     killed, run = start(*words), STUDY / "trial_0/trial_0_s100"
@@ -192,10 +193,10 @@ def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, ro
     assert steps == sorted(set(steps)) and steps[-1] == 4096
 
 
-# Catches: a study of other settings, or whose file is gone, that counts the runs of an earlier one as its own; a
-# file in place of the study that was asked for.
+# Catches: a study with other settings, or without its file, that uses the runs of an earlier one as its own; a file
+# that is created in place of the requested study.
 @pytest.mark.long
-def test_a_folder_belongs_to_one_study(cli, tmp_path):
+def test_folder_belongs_to_one_study(cli, tmp_path):
     first = cli(*SMALL, "--trials", 1)
     assert first.code == 0 and first.out.startswith("runs/x: 1 trial of 1 run\n")
     optuna.create_study(storage="sqlite:///others.db", study_name="y")
@@ -221,7 +222,7 @@ def test_a_folder_belongs_to_one_study(cli, tmp_path):
 
 # Catches: two folders with the trials of one study; a study that does not survive a move.
 @pytest.mark.long
-def test_a_study_has_one_folder(cli):
+def test_study_has_one_folder(cli):
     words = [*shorter(SMALL), "--trials", 1]
     assert cli(*words, "--storage", "shared.db").code == 0
     refused = cli(*words, "--storage", "shared.db", "--log-dir", "elsewhere")
@@ -238,14 +239,14 @@ def interrupted(config, resume=None):
     raise KeyboardInterrupt
 
 
-# Catches: a traceback for a file of another Optuna or an edited one; advice that cannot help, such as the same
+# Catches: a traceback for an edited file or a file of another version of Optuna; useless advice, such as the same
 # command again.
 @pytest.mark.parametrize(("statement", "words"), [
     ("UPDATE alembic_version SET version_num = 'v0.9.0.a'", "has the format of another version of Optuna; install"),
     ("UPDATE study_user_attributes SET value_json = '[1]'", "study.db is damaged ('list' object"),
     ("", "cannot be used as the storage of a study (database disk image is malformed); if you cannot fix this, ")])
 @pytest.mark.parametrize("storage", [None, "other.db"])
-def test_a_damaged_file_is_a_sentence(cli, monkeypatch, statement, words, storage):
+def test_damaged_study_file_gives_one_sentence(cli, monkeypatch, statement, words, storage):
     monkeypatch.setattr(ppo, "train", interrupted)
     typed = [*SMALL, *(("--storage", storage) if storage else ())]
     assert cli(*typed).code == 130
@@ -260,8 +261,8 @@ def test_a_damaged_file_is_a_sentence(cli, monkeypatch, statement, words, storag
     assert refused.err.endswith(f"choose another --exp-name{' and another --storage' if storage else ''}\n")
 
 
-# Catches: a choice that only training refuses, which ends the study or stays open forever; an error of a run that
-# has begun, such as a full disk, taken for one of the settings.
+# Catches: a choice that only the training refuses, and that ends the study or stays open forever; an error of a started
+# run, such as a full disk, that is taken for an error of the settings.
 @pytest.mark.long
 def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
     train, full = ppo.train, []
@@ -291,8 +292,8 @@ def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
     assert not trials(Path("runs", "never"))
 
 
-# Catches: current settings that fit no run, taken for a fault of the settings that are searched.
-def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
+# Catches: invalid current settings that are taken for an error of the searched settings.
+def test_search_may_replace_settings_that_are_invalid(cli, monkeypatch):
     monkeypatch.setattr(ppo, "train", interrupted)
     words = ["tune", "ppo", "--workers", 3, "--exp-name", "x"]
     assert cli(*words, "--num-envs", 3, 6).code == 130 and trials()[0].params == {"num_envs": "3"}
@@ -300,9 +301,9 @@ def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
     assert refused.code == 2 and "--num-envs 8 cannot be divided among 3 processes" in refused.err
 
 
-# Catches: settings that exclude each other, which end the study or count as a trial.
+# Catches: incompatible settings that end the study or count as a trial.
 @pytest.mark.long
-def test_choices_that_fit_no_run_are_not_trials(cli, monkeypatch):
+def test_invalid_choices_are_not_trials(cli, monkeypatch):
     monkeypatch.setattr(tune, "REFUSED", 10)
     done = cli(*shorter(WORDS), "--minibatches", "2", "3", "5", "--trials", 2)
     assert done.code == 0 and [trial.params["minibatches"] for trial in trials()] == ["2", "2"]
@@ -326,21 +327,21 @@ def test_choices_that_fit_no_run_are_not_trials(cli, monkeypatch):
     ("llm --lr 1e-4:1e-2", "spinup tune llm needs a method, as in: spinup tune llm grpo --lr 1e-4:1e-2"),
     ("ppo --storage nowhere/study.db", "there is no folder"),
     ("ppo --storage text.db", "text.db is not an SQLite file; choose another --storage")])
-def test_a_study_that_cannot_work_starts_nothing(cli, tmp_path, typed, words):
+def test_invalid_study_starts_nothing(cli, tmp_path, typed, words):
     (tmp_path / "text.db").write_text("this is not a database")
     done = cli("tune", *typed.split())
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1) and words in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["text.db"]
 
 
-def test_a_study_without_optuna_is_a_sentence(cli, tmp_path, monkeypatch):
+def test_study_without_optuna_gives_one_sentence(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     done = cli(*SMALL)
     assert (done.code, done.err) == (2, "spinup: spinup tune needs Optuna; type: pip install 'spinup-rl[tune]'\n")
     assert not list(tmp_path.iterdir())
 
 
-# Catches: `import optuna` or `import ray` where every command would wait for it.
+# Catches: `import optuna` or `import ray` at a place where every command has to wait for it.
 @pytest.mark.long
 def test_no_other_command_imports_optuna_or_ray():
     for path in [*(ROOT / "spinup").rglob("*.py"), *(ROOT / "llm").rglob("*.py")]:

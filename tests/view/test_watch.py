@@ -1,4 +1,4 @@
-"""Watching: what the GIF holds, what is printed, and what happens without a screen."""
+"""Watching: the frames of the GIF, the printed lines, and the behaviour without a screen."""
 from types import SimpleNamespace
 
 import gymnasium
@@ -17,7 +17,7 @@ from spinup.view.watch import Film, ready_mujoco, watch
 
 
 class Painter(gymnasium.Env):
-    """Episodes of 7 steps, 2 points each; the colour of the picture is the step."""
+    """Episodes of 7 steps, with a reward of 2 per step. The colour of the image shows the step."""
 
     observation_space, action_space = Box(-1, 1, (2,), np.float32), Discrete(2)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
@@ -39,8 +39,8 @@ class Painter(gymnasium.Env):
         return np.full(self.shape, 30 * self.t, np.uint8)
 
 
-# Catches: the first picture of the next episode in place of the last one of this.
-def test_a_film_of_stacked_observations_ends_with_the_episode():
+# Catches: the first image of the next episode in place of the last one of this episode.
+def test_recording_with_stacked_frames_ends_with_the_episode():
     game, film = module.make_game(Painter, "rgb_array", frame_stack=2), Film(25)
     rng = np.random.default_rng(0)
     player = SimpleNamespace(act=lambda obs, deterministic: int(rng.integers(2)))
@@ -57,7 +57,7 @@ class Blind(Painter):
 @pytest.fixture(autouse=True)
 def no_screen(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
-        monkeypatch.setenv(name, "")                          # so that what a test leaves behind is undone as well
+        monkeypatch.setenv(name, "")                          # so that changes by a test are undone too
         monkeypatch.delenv(name)
     monkeypatch.setattr(module.sys, "platform", "linux")
 
@@ -82,8 +82,8 @@ def frames(path) -> list[tuple[int, int]]:
         return found
 
 
-# Catches: a last frame left out because the stride steps over it, and by frames as wide as they come.
-def test_gif_runs_at_the_environments_speed_and_shows_every_end(policy, tmp_path, capsys):
+# Catches: a last frame that the stride skips; frames that are not reduced to the width limit.
+def test_gif_has_the_speed_of_the_environment_and_shows_every_last_frame(policy, tmp_path, capsys):
     path = tmp_path / "a.gif"
     before = policy.rng.bit_generator.state
     assert watch(policy, Painter, episodes=2, deterministic=False, gif=path) == [14.0, 14.0]
@@ -96,7 +96,7 @@ def test_gif_runs_at_the_environments_speed_and_shows_every_end(policy, tmp_path
     assert policy.rng.bit_generator.state == before
 
 
-def test_a_full_film_stops_and_the_episodes_go_on(policy, tmp_path, capsys, monkeypatch):
+def test_full_gif_stops_and_the_episodes_continue(policy, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(module, "GIF_FRAMES", 3)
     assert watch(policy, Painter, episodes=2, gif=tmp_path / "a.gif") == [14.0, 14.0]
     assert [colour for colour, _ in frames(tmp_path / "a.gif")] == [0, 60, 120]
@@ -104,12 +104,12 @@ def test_a_full_film_stops_and_the_episodes_go_on(policy, tmp_path, capsys, monk
 
 
 @pytest.mark.parametrize(("fps", "stride", "delay"), [(15, 1, 70), (20, 1, 50), (25, 1, 40), (50, 2, 40), (125, 5, 40)])
-def test_no_speed_asks_for_frames_that_viewers_slow_down(fps, stride, delay):
+def test_no_speed_gives_frames_too_short_for_viewers(fps, stride, delay):
     film = Film(fps)
     assert (film.stride, film.delay) == (stride, delay)
 
 
-def test_gymnasiums_own_cartpole_can_be_filmed_without_a_screen(tmp_path):
+def test_gymnasium_cartpole_can_be_recorded_without_a_screen(tmp_path):
     env = gymnasium.make("CartPole-v1")
     returns = watch(policy_for(env.observation_space, env.action_space), "CartPole-v1", gif=tmp_path / "a.gif")
     with Image.open(tmp_path / "a.gif") as gif:
@@ -117,8 +117,8 @@ def test_gymnasiums_own_cartpole_can_be_filmed_without_a_screen(tmp_path):
         assert len(gif.convert("RGB").getcolors(100_000)) > 3             # cart, pole and track, not an empty picture
 
 
-# Catches: Gymnasium's own choice, a camera that the body runs away from.
-def test_mujocos_camera_follows():
+# Catches: Gymnasium's default camera, out of whose view the body moves.
+def test_mujoco_camera_follows_the_body():
     import mujoco
     env = make_one("HalfCheetah-v5", render_mode="rgb_array")
     ready_mujoco(env)
@@ -126,19 +126,19 @@ def test_mujocos_camera_follows():
     assert mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, env.unwrapped.mujoco_renderer.camera_id) == "track"
 
 
-def test_without_a_screen_a_window_is_refused_with_advice(policy):
+def test_window_is_refused_without_a_screen(policy):
     with pytest.raises(UserError, match="no screen here.*--gif watch.gif"):
         watch(policy, Painter)
 
 
-def test_a_renderer_that_fails_says_so_in_one_line_and_leaves_no_file(policy, tmp_path):
+def test_failed_renderer_gives_one_line_and_leaves_no_file(policy, tmp_path):
     with pytest.raises(UserError, match=r"^Blind cannot be rendered here \(RuntimeError: no graphics card\); [^\n]*$"):
         watch(policy, Blind, gif=tmp_path / "a.gif")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["a.png", "missing/a.gif"])
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(policy, tmp_path, capsys, name):
+def test_invalid_gif_path_is_refused_before_any_episode(policy, tmp_path, capsys, name):
     with pytest.raises(UserError, match="cannot be written; give a name that ends in .gif"):
         watch(policy, Painter, gif=tmp_path / name)
     assert capsys.readouterr().out == ""
@@ -148,6 +148,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(poli
     (lambda: Painter(), "make the function given as env take render_mode"),
     (lambda render_mode: Painter(), "cannot be rendered with render_mode='rgb_array'"),
     ("CartPole-v1", "choose the environment that it was trained in")])
-def test_an_environment_that_cannot_be_shown_is_refused(policy, tmp_path, env, advice):
+def test_environment_that_cannot_be_rendered_is_refused(policy, tmp_path, env, advice):
     with pytest.raises(UserError, match=advice):
         watch(policy, env, gif=tmp_path / "a.gif")
