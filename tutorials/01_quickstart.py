@@ -6,9 +6,9 @@
 # some Python; the notebook explains reinforcement learning as it goes. **Time**: ten minutes. The code
 # runs for about one minute.
 #
-# You make one choice, the budget. `ci` needs less than three minutes on two CPU cores. `cpu` trains on
-# more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
-# overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs less than
+# three minutes on two CPU cores. `cpu` trains on more seeds, and `gpu` does the same on a GPU. If the
+# environment variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -64,9 +64,9 @@ assert 15 < np.mean(random_returns) < 30 and max(random_returns) < 200
 # ## Training
 #
 # The agent is a small neural network. Its input is the observation, the four numbers. Its output is a
-# probability for each push. **Proximal policy optimization** (PPO) lets the agent play. PPO then
-# makes an action more likely if it led to more reward than expected. It changes the policy in small
-# steps.
+# probability for each push. Such a rule for choosing actions is a **policy**. **Proximal policy
+# optimization** (PPO) lets the agent play, and then makes an action more likely if it led to more
+# reward than expected. PPO changes the policy in small steps.
 #
 # Many things are random here: the initial weights, the initial angle of the pole, each sampled push.
 # So a single training run shows little. The runs below differ only in their **random seed**.
@@ -88,10 +88,10 @@ show(figure, "Mean return of the last 100 episodes against environment steps. Ev
 # does with random pushes. Within 100,000 steps, about half an hour of play, every seed learns to
 # balance the pole for the whole episode.
 #
-# A training curve lags behind the policy. It averages the last 100 episodes. Earlier and weaker
-# policies played most of these episodes, and they sampled their actions. To measure the *final*
-# policy, evaluate it in new episodes that training has not seen. The next cell plays 100 of them
-# for each seed and takes the most likely push in each step.
+# A training curve lags behind the policy, because it averages the last 100 episodes. Earlier and
+# weaker policies played most of these episodes, and they sampled their actions. To measure the *final*
+# policy, evaluate it in new episodes that training has not seen. The next cell plays 100 of them for
+# each seed and takes the most likely push in each step.
 
 # %%
 final = [evaluate(result.policy, "CartPole-v1", episodes=100).mean
@@ -114,7 +114,7 @@ assert 30 < 100_000 / 50 / 60 < 35 and min(final) > 475
 # ## What has it learned?
 #
 # The left plot shows one episode of the first seed, with one frame every fifth of a second. The right
-# plot shows the most likely push for a pole at rest at different angles. The policy pushes toward the
+# plot shows the most likely push for a pole at rest at different angles. The policy pushes towards the
 # side to which the pole falls, except within about two degrees of upright.
 
 # %%
@@ -152,13 +152,13 @@ assert pushes[0] == 0 and pushes[-1] == 1 and sorted(pushes) == list(pushes)
 # When a program can check a response, its verdict is the reward: 1 if correct, 0 if not.
 #
 # Here a small transformer must copy six letters. It was first fine-tuned on correct responses, but
-# only briefly. About a third of its responses are correct. From now on it sees no more correct
+# only briefly, so only about a third of its responses are correct. From now on it is shown no correct
 # responses. It only gets a reward when one of its own responses is correct.
 #
 # The method is **GRPO** (group relative policy optimization). GRPO samples eight responses to each
-# prompt. It makes a response more likely if its reward is above the mean of the eight. Its loss is
-# the PPO loss: `llm/algos/grpo.py` imports `clipped_surrogate` from `spinup/algos/ppo.py`. The same
-# function trained the agent on CartPole.
+# prompt, and makes a response more likely if its reward is above the mean of the eight. The loss of
+# GRPO is the PPO loss: `llm/algos/grpo.py` imports `clipped_surrogate` from `spinup/algos/ppo.py`. The
+# same function trained the agent on CartPole.
 
 # %%
 writer = llm.grpo("copy", seed=1, layers=2, width=32, total_steps=120, lr=5e-3,
@@ -186,8 +186,8 @@ assert writer.progress["held_out_accuracy"][-1] > 0.9
 # %% [markdown]
 # ## The files of a run
 #
-# Each training run writes a folder. It holds the settings, the log as a table, a plot of
-# the learning curve, a checkpoint and the result.
+# Each training run writes a folder with the settings, the log as a table, a plot of the learning
+# curve, a checkpoint and the result.
 
 # %%
 print(*sorted(path.name for path in trained[0].directory.glob("[!.]*")), sep="\n")
@@ -213,8 +213,9 @@ assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {
 #
 #    </details>
 #
-# 2. Add `lr=4e-2` to the first training, ten times the learning rate of its preset. What happens to
-#    the return, and to the KL divergence of each update? Plot it with `curves(axes, ..., "kl")`.
+# 2. Add `lr=4e-2` to the first training. This is ten times the learning rate of its preset. What
+#    happens to the return, and to the KL divergence of each update, which measures how far the update
+#    moved the policy? Plot this KL divergence with `curves(axes, ..., "kl")`.
 #
 #    <details><summary>Answer</summary>
 #

@@ -3,13 +3,13 @@
 #
 # **You will** follow one episode step by step and compute the policy gradient of a small problem
 # exactly. You estimate it from episodes in four ways, and measure the bias and the variance of each
-# estimate. Then you see what goes wrong when a batch is used twice, and train VPG on CartPole. **You
-# need** the first notebook, probabilities and matrices. **Time**: forty minutes. The code runs for
-# about one minute.
+# estimate. Then you see what goes wrong when a batch is used twice, and train VPG (vanilla policy
+# gradient) on CartPole. **You need** the first notebook, probabilities and matrices. **Time**: forty
+# minutes. The code runs for about one minute.
 #
-# You make one choice, the budget. `ci` needs about a minute on one CPU core. `cpu` plays more episodes
-# and trains on more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if
-# it is set, overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs about a
+# minute on one CPU core. `cpu` plays more episodes and trains on more seeds, and `gpu` does the same
+# on a GPU. If the environment variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -37,7 +37,7 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 # A corridor has five squares, numbered 0 to 4. Each episode starts on square 2, the middle one. In
 # each step the agent chooses left or right. One time in five it slips and moves the other way. Each
 # step costs 0.1. The episode ends when the agent leaves the corridor. Leaving on the right gives a
-# reward of 1. Leaving on the left gives nothing.
+# reward of 1, and leaving on the left gives nothing.
 #
 # The **policy** $\pi(a \mid s)$ is the probability of action $a$ on square $s$. Our policy has one
 # parameter $\theta_s$ per square. It goes right with probability $\pi(\text{right} \mid s) = 1 / (1 +
@@ -82,18 +82,18 @@ assert abs(sum(reward for *_, reward in episode) - 0.5) < 1e-9
 # for each step.
 #
 # **A direction.** $\log \pi(a_t \mid s_t)$ is the **log-probability** of the action $a_t$ that the
-# agent took on square $s_t$ in step $t$. Its derivative with respect to the parameters is the
-# **score function**. In the code it is called `score`. If you add a small multiple of the score to
-# the parameters, the action becomes more likely. Here only $\theta_{s_t}$, the parameter of the
-# current square, has a nonzero derivative. For the sigmoid, this derivative is
-# $1 - \pi(\text{right} \mid s_t)$ after "right", and $-\pi(\text{right} \mid s_t)$ after "left".
+# agent took on square $s_t$ in step $t$. Its derivative with respect to the parameters is the **score
+# function**, called `score` in the code. If you add a small multiple of the score to the parameters,
+# the action becomes more likely. Here only $\theta_{s_t}$, the parameter of the current square, has a
+# nonzero derivative. For the sigmoid, this derivative is $1 - \pi(\text{right} \mid s_t)$ after
+# "right", and $-\pi(\text{right} \mid s_t)$ after "left".
 #
 # **A weight.** The **return-to-go** is the sum of the rewards from this step to the end. But some
 # squares are better than others, whatever the agent does there. So compare the return-to-go with the
 # **value** $V(s_t)$, the mean return-to-go from this square under the policy. The difference is an
-# estimate of the **advantage** of the action. A positive advantage means that the action is better than
-# average on this square. A negative advantage means that it is worse. An estimate from one episode can
-# be wrong about this.
+# estimate of the **advantage** of the action. A positive advantage means that the action is better
+# than average on this square, and a negative one means that it is worse. An estimate from one episode
+# can have the wrong sign.
 #
 # The product of score and advantage is the contribution of one step. It makes an action with positive
 # advantage more likely, and an action with negative advantage less likely. The sum over the steps of
@@ -142,7 +142,7 @@ assert (one_estimate[:2] == 0).all() and one_estimate[2] > 0 and one_estimate[3]
 # Each of the five estimates of the advantage is positive, because this episode ended well. Even the
 # step to the left on square 4 has a positive estimate. It was a bad action, but the episode ended
 # well in spite of it. So one episode gives a very noisy estimate. It also says nothing about
-# squares 0 and 1, which the agent did not visit. Averaged over many episodes, these errors cancel.
+# squares 0 and 1, which the agent did not visit. In the mean over many episodes, these errors cancel.
 # This notebook shows how noisy the estimates are, and how to reduce the noise.
 #
 # ## The exact gradient
@@ -209,18 +209,19 @@ assert advantage[4, 0] < 0
 #
 # ## Estimates from episodes
 #
-# In a real task the agent knows neither $P$ nor $d$. It only has episodes. But the sum in the
+# In a real task the agent knows neither $P$ nor $d$, and it only has episodes. But the sum in the
 # theorem is an expected value over episodes. For each episode, compute the sum of
 # $\nabla \log \pi(a_t \mid s_t)\, \hat A_t$ over its steps, where $\hat A_t$ is an estimate of the
-# advantage. If the estimates are unbiased, up to a term that does not depend on the action $a_t$,
-# the expected value of this sum is $\nabla J$. Four choices of $\hat A_t$ are common:
+# advantage. If the estimates are unbiased, up to a term that does not depend on the action $a_t$, the
+# expected value of this sum is $\nabla J$. Four choices of $\hat A_t$ are common:
 #
 # - **REINFORCE**: the return of the whole episode, including the rewards before step $t$.
 # - **Return-to-go**: only the rewards from step $t$ on. An action cannot change earlier rewards.
 # - **Baseline**: the return-to-go minus $V(s_t)$. The value of the square is not due to the action.
 # - **GAE**, generalised advantage estimation: $\hat A_t = \delta_t + \lambda \hat A_{t+1}$, where
-#   $\delta_t = r_t + V(s_{t+1}) - V(s_t)$ is the TD error. The parameter $\lambda$ is between 0 and 1.
-#   The smaller $\lambda$ is, the more GAE relies on $V$. (There is no discount here: $\gamma = 1$.)
+#   $\delta_t = r_t + V(s_{t+1}) - V(s_t)$ is the temporal-difference (TD) error. The parameter
+#   $\lambda$ is between 0 and 1. The smaller $\lambda$ is, the more GAE relies on $V$. (There is no
+#   discount here: $\gamma = 1$.)
 #
 # The **bias** of an estimate is the difference between its mean and the exact gradient. Its
 # **variance** measures how much it varies around its mean. The next cell measures both. It plays
@@ -304,7 +305,7 @@ assert estimates(data, to_go + 2).var(0).sum() > 4 * variance[-1, 1]
 #
 # The library implements both parts of an estimate. `gae` computes the advantages without a loop over
 # time. `policy_gradient` is a loss function. Its gradient is minus our estimate, because an optimiser
-# minimises. Both versions give the same numbers.
+# minimises. The library and our own code give the same numbers.
 
 # %%
 def surrogate(theta, data, adv):
@@ -383,8 +384,8 @@ assert errors[10][-1] > 2 * errors[10].min()
 # %% [markdown]
 # As $\lambda$ grows, the bias falls and the variance rises. For ten episodes, a $\lambda$ near 0.7
 # is best. The unbiased choice, $\lambda = 1$, has more than twice the error of the best $\lambda$.
-# A thousand episodes average out most of the noise, so the best $\lambda$ is 0.95 or more. No
-# single $\lambda$ is always best. The best one depends on the number of episodes in a batch and on
+# A thousand episodes average out most of the noise, so the best $\lambda$ is 0.95 or more. No single
+# $\lambda$ is always best, because the best one depends on the number of episodes in a batch and on
 # the quality of $V$.
 #
 # ## Break it: use a batch twice
@@ -439,9 +440,9 @@ assert end.min() < 0.1 and end.max() > 0.35 and (np.diff(stale[:, 1]) < 0).all()
 # episodes, the result depends on luck. Whatever went well in those ten episodes becomes more and more
 # likely.
 #
-# The loss does not show the problem. It falls in every step of every seed. The value of this loss has
-# no meaning. Its gradient has a meaning, but only on data of the current policy. The next notebook
-# shows how PPO uses a batch several times and avoids this problem.
+# The loss does not show the problem, because it falls in every step of every seed. The value of this
+# loss has no meaning. Its gradient has a meaning, but only on data of the current policy. The next
+# notebook shows how PPO uses a batch several times and avoids this problem.
 #
 # ## VPG on CartPole
 #

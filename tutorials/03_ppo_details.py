@@ -5,9 +5,9 @@
 # there. Then you remove the clip, the part that keeps PPO stable. **You need** the second notebook:
 # policy gradient, advantage, GAE. **Time**: thirty minutes. The code runs for one or two minutes.
 #
-# You make one choice, the budget. `ci` needs little more than a minute on one CPU core. `cpu` trains on
-# more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
-# overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs little more
+# than a minute on one CPU core. `cpu` trains on more seeds, and `gpu` does the same on a GPU. If the
+# environment variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -72,13 +72,13 @@ assert (slope[0, :4] > 0).all() and (slope[1, 2:] < 0).all()
 # ## The ablation
 #
 # The comments in `spinup/algos/ppo.py` mark over twenty details besides this objective. The next
-# cell switches off the clip and ten of these details, one at a time. If the library has a setting
-# for a detail, the cell changes this setting. Otherwise the cell replaces a function during
-# training.
+# cell switches off the clip and ten of these details, one at a time. Such an experiment is an
+# **ablation**. If the library has a setting for a detail, the cell changes this setting. Otherwise the
+# cell replaces a function during training.
 #
-# There are two tasks. One is CartPole. The other is **Acrobot**: two links hang from a pivot, and a
-# motor between them must swing them up. Each step until then costs 1, for at most 500 steps. The
-# settings are the library's presets, with smaller networks and the changes in `TASKS`.
+# There are two tasks, CartPole and **Acrobot**. In Acrobot, two links hang from a pivot, and a motor
+# between them must swing them up. Each step until then costs 1, for at most 500 steps. The settings
+# are the library's presets, with smaller networks and the changes in `TASKS`.
 #
 # The runs are short. They end while the policy still improves, so a variant that learns more slowly is
 # behind at the end. The **score** of a run is the mean height of its learning curve. (It has nothing to
@@ -198,7 +198,7 @@ if len(SIZE["seeds"]) >= 10:
     assert max(acro[name] for name in FIVE) < 0 and not set(FOUR) & sure
 
 # %% [markdown]
-# These runs show the following, and not more:
+# These runs show the following, and nothing more:
 #
 # - **Several epochs** are the purpose of PPO. On CartPole, a single epoch costs more than a third of
 #   the score.
@@ -211,7 +211,7 @@ if len(SIZE["seeds"]) >= 10:
 #   rewards and raw observations are then below 0 too. On CartPole, GAE makes little difference.
 # - **Annealing, gradient clipping, orthogonal initialisation, bootstrapping at truncation**: the mean
 #   of these four effects is less than a tenth of the score on both tasks. Some of them cannot matter in
-#   runs this short. Annealing, for example, mainly makes the late steps smaller.
+#   runs this short. Annealing the learning rate, for example, mainly makes the late steps smaller.
 #
 # Many of the intervals contain 0. This means "undecided", which is not the same as "no effect". And
 # of twenty 95 % intervals, one is expected to miss the true effect. If you report only the
@@ -219,11 +219,11 @@ if len(SIZE["seeds"]) >= 10:
 #
 # ## Break it: thirty-two epochs per batch
 #
-# In these runs, PPO learned more slowly on Acrobot with the clip. So what is it good for? It
-# protects against batches that are used for too long. Our CartPole runs have one minibatch, so
-# eight epochs are eight gradient steps on each batch. The next cell takes thirty-two epochs, with
-# and without the clip. The **KL divergence** measures how far an update moved the policy from the
-# one that collected the batch.
+# In these runs, PPO learned more slowly on Acrobot with the clip. So what is it good for? It protects
+# the policy if a batch is used for too long. Our CartPole runs have one minibatch, so eight epochs are
+# eight gradient steps on each batch. The next cell takes thirty-two epochs, with and without the clip.
+# The **KL divergence** measures how far an update moved the policy from the one that collected the
+# batch.
 
 # %%
 long = {name: trained("CartPole-v1", {"epochs": 32, **settings})
@@ -256,9 +256,9 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["PPO"
 # %% [markdown]
 # With the clip, thirty-two epochs are about as good as eight. Without the clip, the worst seed loses
 # more than a quarter of the score, and the mean loses more than a tenth. One seed collapses to a
-# return of about 10: its policy has become deterministic, so the score function and the KL divergence
-# are almost 0, and it cannot recover. Averaged over the seeds, an update without the clip moves the
-# policy more than fifteen times as far.
+# return of about 10. Its policy has become deterministic, so the score function and the KL divergence
+# are almost 0, and the policy cannot recover. Averaged over the seeds, an update without the clip
+# moves the policy more than fifteen times as far as with the clip.
 #
 # On Acrobot the learning rate is smaller, and the clip only slowed learning down. Without the clip,
 # an update moved the policy more than twice as far. On average, this did no harm.

@@ -8,9 +8,9 @@
 # and the mean and the normal distribution. **Time**: thirty minutes. The code runs for
 # about one minute.
 #
-# You make one choice, the budget. `ci` needs about a minute on one CPU core. `cpu` trains on more
-# seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
-# overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs about a minute
+# on one CPU core. `cpu` trains on more seeds, and `gpu` does the same on a GPU. If the environment
+# variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -41,13 +41,13 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 # ## The maximum selects overestimates
 #
 # $Q(s, a)$ is the value of action $a$ in state $s$: the expected discounted return after taking $a$.
-# DQN does not know it and learns estimates. It uses the largest estimate as the value of the best
-# action.
+# DQN (deep Q-network) does not know this value and learns estimates of it. DQN uses the largest
+# estimate as the value of the best action.
 #
 # Suppose that there are $n$ actions with true value 0. Each estimate has an independent normal
-# error with standard deviation $\sigma$. Each estimate is unbiased. The maximum of the estimates is
-# biased, because it selects the action with the largest error. The mean of the maximum is $c_n
-# \sigma$ with
+# error with standard deviation $\sigma$. Each estimate is unbiased. But the maximum of the estimates is
+# biased, because it selects the action with the largest error. The mean of the maximum is $c_n \sigma$
+# with
 #
 # $$c_n = \int x\; n\, \varphi(x)\, \Phi(x)^{n-1}\, dx, \qquad c_2 = 1 / \sqrt{\pi}, \quad c_3 = 3 /
 # (2 \sqrt{\pi}),$$
@@ -55,12 +55,12 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 # where $\varphi$ is the density and $\Phi$ the distribution function of the standard normal
 # distribution.
 #
-# The remedy is a second, independent set of estimates. The first set chooses the action. The second
+# The remedy is a second, independent set of estimates. The first set chooses the action, and the second
 # set evaluates it. Then the error that led to the choice does not enter the value. This is the
-# **double** estimate. For two actions with true values 0 and $-\Delta$, its mean is $-\Delta\,
-# \Phi(-\Delta / (\sqrt{2}\, \sigma))$: the loss from the wrong choice times the probability of that
-# choice. So the mean of the double estimate is never above the true maximum, and sometimes below
-# it. The library's `greedy_value` computes both estimates.
+# **double** estimate. For two actions with true values 0 and $-\Delta$, its mean is
+# $-\Delta\, \Phi(-\Delta / (\sqrt{2}\, \sigma))$: the loss from the wrong choice times the probability
+# of that choice. So the mean of the double estimate is never above the true maximum, and sometimes
+# below it. The library's `greedy_value` computes both estimates.
 
 # %%
 def c(n):
@@ -214,15 +214,16 @@ assert max(abs(x / y - 1) for x, y in zip(*loss.values(), strict=True)) < 0.1
 # When all actions are alike, the measured error agrees with the formula. When they differ, the error of
 # DQN is smaller. It is still near 1, while the true values are between 3 and 4 on average.
 #
-# Double DQN is no perfect remedy, because the table and the target table have learned from the same
+# Double DQN is not a perfect remedy, because the table and the target table have learned from the same
 # rewards. If the target table is renewed after every update, both methods make the same errors. The
 # older the target table is, the more independent its evaluation becomes. The error then becomes
 # negative.
 #
-# Yet the right plot shows that both greedy policies are equally good, within a tenth. Both lose
-# more than a tenth of the best possible value. The cause is not the error that all actions have in
-# common: a greedy policy only compares actions, so adding the same number to all values does not
-# change it. The cause is the noise in the tables, which leads to wrong choices.
+# Yet the right plot shows that both greedy policies lose about the same value: the two losses differ by
+# less than a tenth. Each loss is more than a tenth of the best possible value. The cause is not the
+# error that all actions have in common, because a greedy policy only compares actions. Adding the same
+# number to all values does not change this policy. The cause is the noise in the tables, which leads to
+# wrong choices.
 #
 # ## When overestimation hurts the policy
 #
@@ -232,8 +233,8 @@ assert max(abs(x / y - 1) for x, y in zip(*loss.values(), strict=True)) < 0.1
 # the hall.
 #
 # But the more machines there are, the better the best of them looks. The formula above gives the
-# overestimation by the maximum: $c_n$ times the standard deviation of an estimate. If this exceeds
-# 0.2, the hall looks better than home on average. With four machines or more, it does.
+# overestimation by the maximum: $c_n$ times the standard deviation of an estimate. If this exceeds 0.2,
+# the hall looks better than home on average. This happens with four machines or more.
 
 # %%
 def fork(machines, double, learners=500, updates=1000):
@@ -359,9 +360,8 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 #
 # Now compare the predictions with the returns. Each of these policies gets more than 19 of the
 # possible 20, however wrong its values are. With this discount, an episode of 59 steps has a return of 19.
-# Overestimation is real, and double DQN reduces it. Here it does not matter for the discounted
-# return. It would matter if the errors differed between actions, as at
-# the fork.
+# Overestimation is real, and double DQN reduces it. Here the overestimation does not matter for the
+# discounted return. It would matter if the errors differed between actions, as at the fork.
 #
 # ## Try it
 #

@@ -6,9 +6,9 @@
 # notebooks [2](02_policy_gradient.ipynb) and [3](03_ppo_details.ipynb). **Time**: twenty minutes.
 # The code runs for about two minutes.
 #
-# You make one choice, the budget. `ci` needs less than two minutes on one CPU core. `cpu` trains on
-# more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
-# overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs less than
+# two minutes on one CPU core. `cpu` trains on more seeds, and `gpu` does the same on a GPU. If the
+# environment variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -45,11 +45,11 @@ _ = patch("spinup.runs.curve.draw_curve").start()
 # ## One of these programs has a bug
 #
 # The next cell trains PPO on CartPole twice. The second program has a bug: the rewards of a batch are
-# shifted by one step. Each reward is attributed to the step after the one that earned it.
+# shifted by one step, so each reward is attributed to the step after the one that earned it.
 #
-# The cell plants this bug with `unittest.mock.patch`. It replaces a name in a module while the `with`
-# block runs. Here the name is `gae`, the function that turns rewards into advantages. Its tensors have
-# the shape `[environments, steps]`.
+# The cell plants this bug with `unittest.mock.patch`, which replaces a name in a module while the
+# `with` block runs. Here the name is `gae`, the function that turns rewards into advantages. Its
+# tensors have the shape `[environments, steps]`.
 
 # %%
 gae = source.gae
@@ -89,9 +89,9 @@ assert all(r.progress["return_mean_100"][-1] > 100 for r in slipped)
 #
 # ## Probe environments
 #
-# A **probe environment** is so small that you know the correct result in advance. It tests one thing.
-# Each probe below tests one thing that the earlier ones do not test. The discount $\gamma$ is
-# $\frac12$, so an error in it cannot be overlooked.
+# A **probe environment** is so small that you know the correct result in advance. Each probe below
+# tests one thing that the earlier ones do not test. The discount $\gamma$ is $\frac12$, so an error
+# in it cannot be overlooked.
 #
 # | probe | steps | observation | reward | correct result |
 # |---|---|---|---|---|
@@ -254,8 +254,8 @@ assert table["no end"][3:] == [0, 0]
 assert len({tuple(x > 0 for x in row) for row in table.values()}) == len(table) == 7
 
 # %% [markdown]
-# At least one probe catches each bug on every seed. No two bugs leave the same pattern. So you can read
-# the table backwards, from the pattern to the cause:
+# Each bug is caught on every seed by at least one probe, and no two bugs leave the same pattern. So
+# you can read the table backwards, from the pattern to the cause:
 #
 # - Only `discount` fails: check how steps are connected in time.
 # - Values are right and actions are wrong: check the policy loss, and its sign first.
@@ -339,7 +339,7 @@ assert greedy.mean() > scores.mean()
 # Judged by the ends of their curves, all seeds look alike: they differ by less than 60 points. In
 # new episodes nearly all policies are better than their curves, and they differ more than three
 # times as much. Some policies balance the pole to the end, and others do not. A curve averages over
-# policies that no longer exist. The faster training improves, the more outdated this average is.
+# policies that no longer exist. The faster the policy improves, the more outdated this average is.
 #
 # Sampled actions and most likely actions are two different policies. Here the policy with the most
 # likely actions is better on average. State which of the two policies you report.
@@ -394,8 +394,7 @@ assert all(b > a - 60 for a, b in zip(lasts, bests, strict=True))
 # a noisy measurement, so this measurement is too high on average.
 #
 # In CartPole the limit of 500 hides this effect. So suppose that twenty checkpoints are equally
-# good. For each one we sample ten returns from those of the policy above with the largest spread of
-# returns:
+# good. For each one, we sample ten returns of the policy above whose returns vary most:
 
 # %%
 rng = np.random.default_rng(0)
@@ -422,16 +421,16 @@ assert 1.3 < flattery / error < 2.5
 # every score of one method beats every score of the other is $2\,(n!)^2 / (2n)!$. This is a third
 # for two seeds and a tenth for three.
 #
-# And how large is the gap between the two means? The next cell samples scores from the runs above. It
+# How large is the gap between the two means? The next cell samples scores from the runs above, and
 # measures the gap between two groups of the *same* method.
 #
 # A confidence interval shows how certain a mean is. Two kinds are common.
 #
 # **The percentile bootstrap** samples $n$ of the $n$ scores with replacement and takes their mean. It
 # repeats this many times and keeps the middle 95 % of the means. With two scores, the interval goes
-# from the smaller to the larger. It contains the true mean only if one score lies on each side of it.
-# If a share $p$ of all scores is above the mean and $1 - p$ below, this has probability $2p(1 - p)$, at
-# most one half.
+# from the smaller to the larger. It contains the true mean only if one score lies on each side of
+# this mean. If a share $p$ of all scores is above the mean and $1 - p$ below, this has probability
+# $2p(1 - p)$, at most one half.
 #
 # **Student's t interval** is $m \pm t\, s / \sqrt{n}$, where $m$ is the mean of the $n$ scores and $s$
 # is their standard deviation. With the true standard deviation, $t$ would be 1.96. But $s$ is estimated
@@ -518,15 +517,15 @@ assert np.diff(covered["our scores"]).min() > -0.05
 #
 # The percentile bootstrap promises 95 %. For normal scores it contains the true mean about half the
 # time with two seeds, and three times in four with three seeds. With ten seeds it contains the true
-# mean about 90 times in 100, and with twenty about 93 times. Student's interval is correct for
+# mean about 90 times in 100, and with twenty about 92 times. Student's interval is correct for
 # every number of seeds. Its factor grows from 2.0 for many seeds to 4.3 for three, so the interval
 # of three seeds is wide. It should be wide, because three seeds show little.
 #
-# But Student's interval is only correct for normal scores. Ours are not normal. Many policies
+# But Student's interval is only correct for normal scores. Ours are not normal, because many policies
 # balance the pole to the end and score exactly 500. If all sampled seeds score 500, the standard
-# deviation is 0. Both intervals are then a single point that misses the mean. No formula can
-# account for a seed that was never run. Report the individual scores next to the interval, and run
-# more seeds.
+# deviation is 0, and both intervals are a single point that misses the mean. No formula can account
+# for a seed that was never run. Report the individual scores next to the interval, and run more
+# seeds.
 #
 # ## Try it
 #

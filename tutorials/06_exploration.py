@@ -6,9 +6,9 @@
 # pictures. **You need** [PPO](01_quickstart.ipynb), and the idea of Q-learning for the first part.
 # **Time**: fifteen minutes. The code runs for about two minutes.
 #
-# You make one choice, the budget. `ci` needs less than two minutes on one CPU core. `cpu` trains on
-# more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
-# overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs less than two
+# minutes on one CPU core. `cpu` trains on more seeds, and `gpu` does the same on a GPU. If the
+# environment variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -49,7 +49,7 @@ _ = patch("spinup.runs.curve.draw_curve").start()    # 24 pictures would take se
 # the first.
 #
 # A random policy goes left or right with probability one half. How likely is it to reach the last
-# state? The code computes this exactly. It updates the probability of each state, step by step.
+# state? The code computes this exactly, by updating the probability of each state step by step.
 
 # %%
 def chance(length, steps):
@@ -75,12 +75,12 @@ assert np.isclose(chance(3, 1), 0.5)
 
 # %% [markdown]
 # With ten states, the random policy needs about 13 episodes. With forty states, it needs more than
-# a hundred million. **Epsilon-greedy** exploration has the same weakness. With
-# probability $\varepsilon$ it takes a random action, else the action with the highest estimated value.
-# One random action often undoes the one before.
+# a hundred million. **Epsilon-greedy** exploration takes a random action with probability
+# $\varepsilon$, and otherwise the action with the highest estimated value. It has the same weakness as
+# the random policy, because one random action often undoes the one before.
 #
 # Now look at networks that no one has trained. Each of 500 environment copies has its own network
-# with random weights. Each network follows its greedy action for one episode.
+# with random weights. Each network takes its greedy action in every step of one episode.
 
 # %%
 COPIES = 500
@@ -130,10 +130,9 @@ assert 0.1 < np.mean(fresh == 39) < 0.4 and permuted.max() < 25
 # ## Training on the chain
 #
 # The next cell trains DQN with both kinds of noise. `explore` is the share of the run over which
-# $\varepsilon$ falls from 1 to .1. The algorithm adapts the size of the parameter noise. The noise
-# then changes the policy as much as epsilon-greedy exploration would. The plot counts the rows of
-# `progress.csv` in which the agent reached the last state. A row covers a little less than an
-# episode.
+# $\varepsilon$ falls from 1 to .1. The algorithm adapts the size of the parameter noise so that the
+# noise changes the policy as much as epsilon-greedy exploration would. The plot counts the rows of
+# `progress.csv` in which the agent reached the last state. A row covers a little less than an episode.
 
 # %%
 CHAIN = {"total_steps": 65 * 49, "learning_starts": 100, "batch_size": 32,
@@ -216,7 +215,7 @@ assert kept[0].mean() < 0.1 and kept[1].mean() > 5 * kept[0].mean()
 # The agent now moves through four rooms. The path goes from the upper left room to the upper right
 # one, then down, and then to the lower left one. The goal is in the lower left room. A wall
 # separates this room from the start. The only reward is 1 at the goal. An episode has 60 steps, and
-# the shortest path takes 24. The agent observes its row and its column, each one-hot.
+# the shortest path takes 24. The agent observes its row and its column, each as a one-hot vector.
 #
 # `curiosity` is PPO with the bonus. With `bonus_coef=0` it is plain PPO: it still trains the
 # networks of RND, but they do not change the policy.
@@ -335,9 +334,9 @@ assert all(np.count_nonzero(v) == FREE.sum()
 # Without rewards, the advantages contain only the errors of the value function, and the policy
 # drifts with these errors. A drifting policy may reach the goal by luck, but it does not search.
 #
-# The checkpoint of a run contains the networks of RND. So you can compute the bonus of each cell.
-# The next cell does this for PPO alone, on the seed with the fewest steps in the last room. It
-# shows the visits of that run, and the bonus that RND would give.
+# The checkpoint of a run contains the networks of RND, so you can compute the bonus of each cell. The
+# next cell does this for PPO alone, on the seed with the fewest steps in the last room. It shows the
+# visits of that run, and the bonus that RND would give.
 
 # %%
 alone = [visits for label, visits in maps if label == "PPO alone"]
@@ -384,9 +383,8 @@ assert np.corrcoef(*ranks)[0, 1] < -0.4 and pay["last"] > 5 * pay["first"]
 #
 # ## A noisy television
 #
-# RND is one way to define an intrinsic reward. A more direct way is a **forward model**. It
-# predicts the next observation from the current observation and the action. Its prediction error is
-# the bonus.
+# RND is one way to define an intrinsic reward. A more direct way is a **forward model**, which predicts
+# the next observation from the current observation and the action. Its prediction error is the bonus.
 #
 # Now put a screen into the first room. In each step it shows one of four pictures, chosen at
 # random. The next cell compares three kinds of bonus:
@@ -458,9 +456,9 @@ assert np.median([np.ptp(run["share"][-len(run["share"]) // 2:])
 # %% [markdown]
 # In the last quarter, the agent with the forward model of pixels spends more than half of its steps in
 # the room with the screen. RND and ICM spend much less there, on average. Such a short run shows only
-# this order. It does not show where each curve would end. ICM first goes far below the share of a
-# quarter that the room would have by chance, because novelty elsewhere attracts it. Then it comes back,
-# and one seed even reaches .7. No bonus punishes the screen: the agents with RND and ICM only lose
+# this order, and not where each curve would end. ICM first goes far below the share of a quarter that
+# the room would have by chance, because novelty elsewhere attracts it. Then it comes back, and one seed
+# even reaches .7. None of these bonuses punishes the screen. The agents with RND and ICM only lose
 # interest in it for a while.
 #
 # ## Break it
@@ -479,9 +477,9 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 
 # %% [markdown]
 # Now RND also watches the screen. On average, it spends at least .1 more of its time there
-# than with four pictures. RND learns what
-# it sees often, but with so many pictures it sees none of them often. So RND itself does not
-# protect against noise. In the first experiment, four pictures were simply few enough to learn.
+# than with four pictures. RND learns what it sees often, but with so many pictures it sees none of them
+# often. So RND itself does not protect against noise. In the previous experiment, four pictures were
+# simply few enough to learn.
 #
 # ## Try it
 #
@@ -522,6 +520,6 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 #
 # The commands `spinup bench paper chain`, `doorkey` and `noisy-tv` run larger experiments of this
 # kind. `spinup exercise start 5.2`, in the folder of your exercises, asks you to find a bug in the
-# entropy. An entropy bonus keeps a policy exploring.
+# entropy, which an entropy bonus uses to keep a policy exploring.
 #
 # **Next**: [7. RL²: a memory that learns to learn](07_rl2.ipynb).

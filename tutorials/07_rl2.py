@@ -7,9 +7,10 @@
 # [Introduction 1](../docs/intro/1_problem.md) and some probability. **Time**: twenty minutes. The
 # code runs for about one minute.
 #
-# You make one choice, the budget. `ci` needs less than ninety seconds on one CPU core. `cpu` trains
-# on five seeds, with three times as many steps. `gpu` does the same on a GPU. The environment
-# variable `SPINUP_BUDGET`, if it is set, overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs less than
+# ninety seconds on one CPU core. `cpu` trains on five seeds, with three times as many steps, and
+# `gpu` does the same on a GPU. If the environment variable `SPINUP_BUDGET` is set, it overrides
+# `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -54,8 +55,8 @@ TRIALS = 20_000                      # for evaluation
 # Three well-known rules make this choice:
 #
 # - *Greedy* pulls the arm with the highest mean $m$.
-# - *UCB1* adds a bonus for uncertain arms to $m$. At pull $t$ the bonus here is
-#   $0.2 \sqrt{2 \ln t / (2 + n)}$, with $\ln$ the natural logarithm.
+# - *UCB1* (upper confidence bound) adds a bonus for uncertain arms to $m$. At pull $t$ the bonus
+#   here is $0.2 \sqrt{2 \ln t / (2 + n)}$, with $\ln$ the natural logarithm.
 # - *Thompson sampling* samples a probability from the Beta distribution of each arm. It pulls the
 #   arm with the highest sample.
 #
@@ -101,8 +102,8 @@ assert known["greedy"] < known["UCB1"]
 # - $b + \text{win at } a$ and $b + \text{loss at } a$ are the beliefs after the pull.
 #
 # $V$ is an ordinary value function whose state is the belief. A policy that takes the best arm in
-# every belief is called **Bayes-optimal**. The order of the arms does not matter. The code
-# therefore sorts them, and only a few thousand beliefs remain.
+# every belief is called **Bayes-optimal**. The order of the arms does not matter, so the code sorts
+# them, and only a few thousand beliefs remain.
 
 # %%
 @cache
@@ -139,7 +140,7 @@ assert abs(known["UCB1"] - LIMIT) < 0.06
 #
 # **RL²** trains a recurrent network, a gated recurrent unit (GRU), over many trials. At each pull
 # the network observes the arm that it pulled last and the reward of that pull. Its memory lasts for
-# one trial. It is reset before the next trial. PPO trains the weights to maximise the discounted
+# one trial and is reset before the next one. PPO trains the weights to maximise the discounted
 # return $J(\theta)$ of a *whole* trial:
 #
 # $$h_t = \mathrm{GRU}(h_{t-1},\ a_{t-1},\ r_{t-1}), \qquad a_t \sim \pi_\theta(\cdot \mid h_t),
@@ -349,7 +350,7 @@ assert all(np.mean(lost[f"RL², seed {s}"] < 1e-9) > 0.85 for s in SIZE["seeds"]
 # fitted by least squares. The quantities here are the numbers of pulls and wins of each arm after
 # nine pulls. The next cell fits the probe on one half of the trials and evaluates it on the other
 # half. The measure is $R^2$, the share of variance that the probe explains. As a control, the cell
-# repeats this for a GRU that was never trained. It processes the same trials.
+# repeats this for a GRU that was never trained and that processes the same trials.
 
 # %%
 @torch.no_grad()
@@ -381,8 +382,8 @@ assert all(4.5 < trial(net)[2].sum(1).mean() < 5.5 for net in untrained)
 # %% [markdown]
 # The probe reads the counts from the memory almost without error. Without the control, this would
 # look like proof that the network learned to count. But the probe also reads the counts from a
-# random GRU. A memory of dozens of numbers has room for ten counts. Even a memory that was never
-# trained keeps traces of all its inputs.
+# random GRU. A memory of dozens of numbers has room for ten counts. Even the memory of an untrained
+# network keeps traces of all its inputs.
 #
 # So a probe shows only that information is present. The network need not use it, and need not have
 # learned it. The random network also holds the counts, but it plays no better than random pulls.
@@ -407,7 +408,7 @@ assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 
 # %% [markdown]
 # Greedy gets about 75, and UCB1 more than 78. The networks still learn: random pulls would win only
-# half of the time. But every network stays at least 1.5 behind UCB1, although networks and UCB1
+# half of the time. But every network stays at least 1.5 behind UCB1, although the networks and UCB1
 # were nearly equal on ten pulls. RL² has learned a rule for the tasks of its training. The length
 # of a trial is part of these tasks. The
 # [benchmarks](../docs/benchmarks/README.md#papers-own-experiments) show the result of RL² after
@@ -424,7 +425,7 @@ assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 #
 #    <details><summary>Answer</summary>
 #
-#    Networks and UCB1 are about .1 below greedy. In one check, greedy got 2.95, UCB1 2.86, and
+#    The networks and UCB1 are about .1 below greedy. In one check, greedy got 2.95, UCB1 2.86, and
 #    three networks 2.86, 2.83 and 2.83. Greedy, UCB1 and the networks all expect win probabilities
 #    up to 1, so an arm that was never pulled looks better than it is. Greedy therefore explores
 #    enough, and more exploration only costs reward.

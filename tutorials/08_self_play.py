@@ -6,9 +6,10 @@
 # versions. **You need** the first notebook. **Time**: fifteen minutes. The code runs for about
 # one minute.
 #
-# You make one choice, the budget. `ci` needs less than ninety seconds on one CPU core. `cpu` trains
-# with four times as many moves. `gpu` does the same, with the networks on a GPU. The environment
-# variable `SPINUP_BUDGET`, if it is set, overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs less than
+# ninety seconds on one CPU core. `cpu` trains with four times as many moves, and `gpu` does the
+# same with the networks on a GPU. If the environment variable `SPINUP_BUDGET` is set, it overrides
+# `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -122,9 +123,8 @@ assert set(drawn) == set(range(10)[int(np.ceil(0.5 * 9)):])
 #   pool.
 #
 # So a pool of past versions helps in non-transitive games, where strategies beat each other in a
-# cycle. You do not
-# know in advance whether a game is of this kind. Tic-tac-toe needs no mixed strategy: it has a best
-# move in every position, and a player that always takes it never loses.
+# cycle. You do not know in advance whether a game is of this kind. Tic-tac-toe needs no mixed
+# strategy, because it has a best move in every position. A player that always takes it never loses.
 #
 # ## Tic-tac-toe
 #
@@ -137,7 +137,7 @@ assert set(drawn) == set(range(10)[int(np.ceil(0.5 * 9)):])
 # samples an opponent from the newer half of the pool. Each game starts with up to five random
 # moves. The last section shows why.
 #
-# Two other players are used only for evaluation. One moves at random. The other is **minimax**,
+# Two other players are used only for evaluation. One moves at random, and the other is **minimax**,
 # which searches the game to its end. No player can do better than draw against minimax.
 
 # %%
@@ -186,7 +186,7 @@ assert sum(found[:, 2].sum() for found in against["minimax"]) <= 90
 # [benchmark](../docs/benchmarks/README.md#self-play-bansal-et-al-2018), no sequence of replies
 # beats the trained policy.
 #
-# Here is a game of the first seed, X, against minimax, O.
+# In the game below, the policy of the first seed plays X, and minimax plays O.
 
 # %%
 def match(first, second, seed):
@@ -215,7 +215,7 @@ assert "".join(shown[-1]).count("X") == (len(shown) + 1) // 2
 # A tournament measures the progress of training. Its players are six versions of each seed, the
 # final policies, random moves and minimax. Every player meets every other. The model of Bradley and
 # Terry gives each player $i$ a strength $\theta_i$. We fit the strengths by maximum likelihood, and
-# need the gradient of the log-likelihood $\log L$:
+# for this we need the gradient of the log-likelihood $\log L$:
 #
 # $$P(i \text{ beats } j) = \sigma(\theta_i - \theta_j), \qquad \frac{\partial \log L}{\partial
 # \theta_i} = \text{points of } i - \sum_j n_{ij}\, \sigma(\theta_i - \theta_j).$$
@@ -224,11 +224,11 @@ assert "".join(shown[-1]).count("X") == (len(shown) + 1) // 2
 # - $n_{ij}$ is the number of games between $i$ and $j$.
 # - The points of $i$ are its wins, plus one half for each draw.
 #
-# The gradient is zero when each player has as many points as its strength predicts. Gradient ascent
-# finds this maximum in three lines. The library's `bradley_terry` uses Newton's method. It also
-# computes 95 % confidence intervals from the curvature at the maximum. Both versions add one draw
-# against an average player to the games of each player. Without this draw, a player that won all
-# its games would get an infinite strength.
+# At the maximum the gradient is zero, so each player has as many points as its strength predicts.
+# Gradient ascent finds this maximum in three lines. The library's `bradley_terry` uses Newton's
+# method, and it also computes 95 % confidence intervals from the curvature at the maximum. Both
+# versions add one draw against an average player to the games of each player. Without this draw, a
+# player that won all its games would get an infinite strength.
 
 # %%
 ENV, GAMES = "TicTacToe-v0", 30 // len(SIZE["seeds"])   # games per pair, moving first
@@ -293,7 +293,7 @@ assert rating.argmin() in (0, 7, 14, number - 2)
 # the one before it, state how many games the version has played.
 #
 # A rating shows how many points a player gets *against these players*. Minimax never loses, but it
-# sets no traps either: it chooses at random among the optimal moves. So a player can be
+# sets no traps either, because it chooses at random among the optimal moves. So a player can be
 # rated above minimax and still never beat it.
 #
 # ## Break it: no random openings

@@ -7,9 +7,9 @@
 # need** the policy gradient of [notebook 2](02_policy_gradient.ipynb). **Time**: twenty minutes.
 # The code runs for about one minute.
 #
-# You make one choice, the budget. `ci` needs less than three minutes on two CPU cores. `cpu` trains
-# longer and on more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`,
-# if it is set, overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs less than
+# three minutes on two CPU cores. `cpu` trains longer and on more seeds, and `gpu` does the same on
+# a GPU. If the environment variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -40,9 +40,9 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 # ## The problem
 #
 # A language model reads a prompt and writes a response, token by token. A program, the
-# **verifier**, gives a reward of 1 for a correct response and of 0 for a wrong one. The model sees
-# no correct response. This is **reinforcement learning with verifiable rewards** (RLVR). A response
-# is an episode, and its only reward comes at the end.
+# **verifier**, gives a reward of 1 for a correct response and of 0 for a wrong one. The model is
+# shown no correct response. This is **reinforcement learning with verifiable rewards** (RLVR). A
+# response is an episode, and its only reward comes at the end.
 #
 # Let $y$ be a response, $\pi(y)$ its probability under the policy, and $R(y)$ its reward. We
 # maximise the expected share of correct responses,
@@ -55,8 +55,8 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 #
 # A real model has too many responses for this sum. The language of `llm.tasks.testbed` is small
 # enough: it has four tokens and responses of three tokens, so there are 64 responses. The policy is
-# a table of logits. Each response has a random number. The response is correct if its number is
-# above a threshold. A low threshold makes an easy prompt, and a high one makes a hard prompt.
+# a table of logits. Each response has a random number, and it is correct if this number is above a
+# threshold. A low threshold makes an easy prompt, and a high one makes a hard prompt.
 
 # %%
 def prompt(seed, threshold):
@@ -353,9 +353,9 @@ for label, results in learned.items():
 # %% [markdown]
 # All four methods learn the task, on every seed. At the end, their means are within a tenth of each
 # other. Such a difference is too small to interpret with so few seeds. The effects in the sections
-# above are real, but they matter little here. The prompts are about equally hard, and correct
-# responses are equally long. Also, the steps of Adam do not depend on a
-# constant factor of the gradient.
+# above are real, but they matter little here, because the prompts are about equally hard and
+# correct responses are equally long. Also, the steps of Adam do not depend on a constant factor of
+# the gradient.
 #
 # The right plot shows the cost of success. As the policy improves, more and more groups contain
 # only correct responses and have zero variance. `llm.dapo` samples new prompts to replace such
@@ -430,14 +430,14 @@ print(asked, *partial[0].policy.respond(asked, 6), " cut off:",
 # %% [markdown]
 # With the reward for whole answers, almost every group has zero variance, and the policy learns
 # nothing in its 20 updates. With the reward for letters, in 150 updates, the curve rises on every
-# seed. It looks like success. But almost no response is correct: read them. The policy writes the
-# six letters, and then a seventh. `in_place` checks six places and ignores everything after them. If
-# the policy stops too early, it loses the reward of the missing letters. If it continues, it loses
-# nothing. So the policy has learned not to stop.
+# seed, which looks like success. But if you read the responses, you see that almost none is
+# correct. The policy writes the six letters, and then a seventh. `in_place` checks six places and
+# ignores everything after them. If the policy stops too early, it loses the reward of the missing
+# letters. If it continues, it loses nothing. So the policy has learned not to stop.
 #
 # This is **reward hacking**: a policy learns what the verifier measures, not what you intended. No
 # number from the verifier can reveal reward hacking. You find it if you read responses. Here the
-# column `cut_off` also shows it: the share of responses that reach the length limit.
+# column `cut_off`, the share of responses that reach the length limit, also shows it.
 
 # %% tags=["hide-cell", "trained"]
 assert all(np.mean(r.progress["zero_variance"]) > 0.97 for r in whole)

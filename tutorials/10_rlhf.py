@@ -6,9 +6,9 @@
 # and compare PPO with best-of-n and DPO. **You need** [notebook 9](09_rlvr.ipynb). It helps to know
 # PPO. **Time**: twenty minutes. The code runs for one or two minutes.
 #
-# You make one choice, the budget. `ci` needs less than three minutes on two CPU cores. `cpu` trains
-# on more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is
-# set, overrides this choice.
+# You choose the budget in the first line of the next cell. With `ci`, the notebook needs less than
+# three minutes on two CPU cores. `cpu` trains on more seeds, and `gpu` does the same on a GPU. If
+# the environment variable `SPINUP_BUDGET` is set, it overrides `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -72,7 +72,7 @@ assert len(task.pleasing) == 4 and task.letters == 8
 # ## Stage 1: supervised fine-tuning
 #
 # **Supervised fine-tuning** (SFT) trains a transformer with one layer to imitate the teacher. The
-# mean true reward of the trained model is a little lower than the teacher's. This model is the
+# mean true reward of the trained model is lower than the teacher's. This model is the
 # initial policy of all later stages. The seeds differ only in these later stages.
 
 # %%
@@ -110,9 +110,9 @@ assert -0.9 < true.mean() < 0.05 and 0.8 < true.std() < 1.6
 #
 # The reward model is a copy of the policy with one number as its output. After training, its reward
 # is scaled to mean 0 and standard deviation 1 over responses of the initial policy. The next cell
-# trains reward models on 50 comparisons and on 1,000. How good are they? On held-out pairs, a
-# reward model should give the higher reward to the chosen response. Guessing has an accuracy of one
-# half.
+# trains reward models on 50 comparisons and on 1,000. On held-out pairs, a reward model should give
+# the higher reward to the chosen response. Its accuracy is the share of pairs in which it does.
+# Guessing has an accuracy of one half.
 
 # %%
 won, lost = torch.randn(2, 5)
@@ -224,8 +224,8 @@ for name, results in runs.items():
 # %% [markdown]
 # With the KL penalty, both rewards rise, and the policy stays within ten nats of the initial
 # policy. Without it, the learned reward ends higher on every seed. The true reward rises at first
-# too. Then, on most seeds, it falls. On average it ends far below the value after SFT. The learned
-# reward does not show this.
+# too, but then falls on most seeds. On average it ends far below the value after SFT, and the
+# learned reward does not show this.
 #
 # The effect is called **over-optimisation**. A measure that was accurate on its training data
 # becomes a target. The policy then moves to responses on which the measure is wrong.
@@ -252,9 +252,9 @@ for name, results in runs.items():
 
 # %% [markdown]
 # The responses confirm the plot of the reward models. Without the KL penalty, the policy repeats
-# letters at least twice as often as with the penalty.
-# PPO has found an error of the reward model. The comparisons could not show this error, because the
-# initial policy almost never wrote such responses.
+# letters at least twice as often as with it. PPO has found an error of the reward model. The
+# comparisons could not show this error, because the initial policy almost never wrote such
+# responses.
 
 # %% tags=["hide-cell", "trained"]
 for p, f in zip(penalised, free, strict=True):
@@ -336,10 +336,10 @@ for name, numbers in rows.items():
 # Near the initial policy, all methods work. Within ten nats, best of 64, PPO with the KL penalty
 # and DPO each raise the true reward by at least .8. Best-of-n cannot move far, so it cannot go far
 # wrong: with 256 responses its KL divergence is at most 4.6 nats. DPO has no reward model that it
-# could exploit. Its true reward ends within .9 of PPO with a KL penalty.
+# could exploit. Its true reward ends within .9 of that of PPO with a KL penalty.
 #
 # DPO has a surprising effect: even the *chosen* responses become less likely, on every seed. The
-# loss depends only on the difference between the two responses. It can fall even while both of
+# loss depends only on the difference between the two responses, so it can fall even while both of
 # them become less likely. Other responses then become more likely.
 
 # %% tags=["hide-cell", "trained"]
@@ -356,8 +356,8 @@ assert all(x[4] > true.mean() + 0.5 for x in best)
 # %% [markdown]
 # ## Break it: a worse reward model
 #
-# The reward model from 50 comparisons is less accurate. You would expect the true reward to have a
-# lower peak and a lower value at the end. The next cell trains without a KL penalty:
+# The reward model from 50 comparisons is less accurate, so you would expect the true reward to have
+# a lower peak and a lower value at the end. The next cell trains without a KL penalty:
 
 # %%
 worse = optimise(few, 0.0)
@@ -382,8 +382,8 @@ print("final true reward lower with the better reward model:"
 #
 # Gao et al. (2022, [arXiv:2210.10760](https://arxiv.org/abs/2210.10760)) found with larger models
 # that more comparisons help. A few seeds of a small task do not refute this finding. They show
-# something else. Suppose you know how accurate a reward model is on responses of the initial
-# policy. This says little about how far from the initial policy you can trust the reward model.
+# something else: the accuracy of a reward model on responses of the initial policy says little
+# about how far from this policy you can trust the reward model.
 
 # %% tags=["hide-cell", "trained"]
 assert any(lower)

@@ -40,11 +40,11 @@ MODEL = "smollm2"
 #
 # > Write one short sentence about a banana and a shovel.
 #
-# A program checks the response. The reward has four parts of 0.25 each. The first two parts are
-# for the two given words. The third part is for a single sentence. The fourth part is for a
-# length of 1 to 12 words. A response with a reward of 1 **solves** the problem. `llm` accepts
-# such a reward as a Python function. The function may return named parts. Their sum is the
-# reward, and each part becomes a column of the log.
+# A program checks the response. The reward has four parts of 0.25 each. The first two are for the
+# two given words, the third is for a single sentence, and the fourth is for a length of 1 to 12
+# words. A response with a reward of 1 **solves** the problem. `llm` accepts such a reward as a
+# Python function. The function may return named parts; their sum is then the reward, and each
+# part becomes a column of the log.
 
 # %%
 def quarters(prompt, response):
@@ -70,8 +70,8 @@ assert sum(quarters(asked, "A banana and a shovel.").values()) == 1
 assert sum(quarters(asked, "").values()) == 0
 
 # %% [markdown]
-# The fourth text is not a sentence, because it has no verb. But its
-# reward is 1. Keep this loophole in mind.
+# The fourth text is not a sentence, because it has no verb, but its reward is 1. Keep this
+# loophole in mind.
 #
 # ## Responses before training
 #
@@ -141,9 +141,9 @@ assert sum(sum(quarters(p, t).values()) == 1
 # ## Where the signal comes from
 #
 # GRPO compares the eight responses to one prompt. The advantage of a response is its reward
-# minus the mean of its group, divided by the group's standard deviation. Partial credit
-# matters here. A response with a reward of 0.75 gets a positive advantage if the mean of its group
-# is lower. It need not solve the problem.
+# minus the mean of its group, divided by the group's standard deviation. Partial credit matters
+# here, because a response with a reward of 0.75 gets a positive advantage if the mean of its
+# group is lower. So a response can become more likely without solving the problem.
 
 # %%
 rewards = torch.tensor([sum(quarters(PROMPTS[i // 8], text).values())
@@ -214,9 +214,9 @@ print("share of texts that only list the two words:", share)
 
 # %% [markdown]
 # The policy exploits the loophole. More than half of its texts only list the two words. With the
-# higher learning rate, all of its texts do so, and the measured accuracy is 1. The verifier does
-# not measure what we want. It measures what we wrote down. This is called **reward hacking**, and
-# the curves above do not show it.
+# higher learning rate, all of its texts do so, and the measured accuracy is 1. The verifier
+# measures what we wrote down, not what we want. This is called **reward hacking**, and the curves
+# above do not show it.
 #
 # ## Distance, length and forgetting
 #
@@ -250,8 +250,8 @@ assert found["1e-4"]["general"] < before["general"]
 # higher learning rate, the entropy falls below 0.1 nats: the policy writes the same sentence
 # pattern for every prompt. Nothing is left to explore. Both trained policies answer fewer general
 # questions correctly than the initial policy. With 40 questions, a difference of three questions
-# is noise. A difference of five questions is weak evidence. A real comparison needs more
-# questions and more seeds.
+# is noise, and a difference of five is weak evidence. A real comparison needs more questions and
+# more seeds.
 #
 # ## Try it
 #
@@ -266,5 +266,5 @@ assert found["1e-4"]["general"] < before["general"]
 # 3. Train on another task: `spinup llm grpo --model smollm2 --task json`. Evaluate the trained
 #    policy with `spinup llm eval DIR --task general`.
 #
-# This is the last notebook. `spinup exercise start`, in the folder of
-# your exercises, writes the first exercise that you have not passed.
+# This is the last notebook. `spinup exercise start`, in the folder of your exercises, writes the
+# first exercise that you have not passed.
