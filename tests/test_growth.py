@@ -23,7 +23,7 @@ NEW = {  # new files: the content, or the file to copy
     # a method for language models
     "llm/algos/my_method.py": OUTSIDE / "my_method.py",
     "llm/algos/my_method.toml": 'order = 25\nparent = "vpg"\n',
-    "tests/llm/test_my_method.py": "",
+    "tests/llm/algos/test_my_method.py": "",
     "docs/llm/my_method.md": PAGE.format("My method"),
     # a task
     "llm/tasks/my_task.py": "from llm.tasks.strings import Copy\n\n\nclass Twice(Copy):\n"
@@ -88,9 +88,10 @@ print(llm.my_method("my-task:length=3", total_steps=1, prompts=2, samples=2, hel
 @pytest.mark.long
 def test_tests_and_documentation_find_new_files(house):
     passed = run(house, "-m", "pytest", "-q", "-n", "0", "-p", "no:randomly", "tests/algos/test_suite.py",
-                 "tests/llm/test_seam.py", "tests/test_house.py", "-k",
-                 "(my_a2c and (learns or column or setting or preset or refuses)) or (my_method and loss) or "
-                 "((my_a2c or my_method) and (ancestors or reads or toml or limit)) or public or circles")
+                 "tests/llm/test_seam.py", "tests/llm/test_run.py", "tests/test_house.py", "-k",
+                 "(my_a2c and (learns or column or setting or preset or refuses)) or "
+                 "(my_method and (loss or columns or bf16)) or "
+                 "((my_a2c or my_method) and (ancestors or reads or toml)) or public or circles or limit or arrows")
     assert int(passed.rsplit(" passed", 1)[0].split()[-1]) >= 15
     spec = importlib.util.spec_from_file_location("conf_of_the_copy", house / "docs" / "conf.py")
     pages = run(house, "-c", f"""

@@ -1,12 +1,37 @@
-"""Fixtures for tests of whole runs: small trained models, and a sampler that records its steps on the CPU."""
+"""Fixtures and settings for tests of whole runs: small models, and a sampler that records its steps on the CPU."""
+import ast
 import inspect
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from spinup.registry import algorithms
+
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
          "tensorboard": False, "threads": 1, "preset": "none"}
+# What `suite_of` gives for a policy gradient, which clips nothing.
+USUAL = {"settings": {"prompts": 4, "samples": 4}, "own": [], "logged": [], "lacking": ["kl", "clip_fraction"]}
+
+
+@cache
+def suite_of(method: str) -> dict[str, Any]:
+    """The literal SUITE of the test file of a method. Entries that it lacks are those of `USUAL`.
+
+    `settings`: small settings, with which the method learns something at once; `own`: columns that it adds, measured at
+    every update; `logged`: columns that it adds, measured at every row; `lacking`: columns that are NaN. Under the name
+    of a variant are the entries in which it differs.
+    """
+    path = Path(__file__).with_name("algos") / f"test_{algorithms('llm')[method].path.stem}.py"
+    assert path.exists(), f"{method} has no test file tests/llm/algos/{path.name}"
+    found: dict[str, Any] = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SUITE":
+            found = ast.literal_eval(node.value)
+    return {**USUAL, **found, **found.get(method, {})}
 
 
 @pytest.fixture(scope="session")

@@ -27,9 +27,10 @@ from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
+from tests.llm.conftest import suite_of
 
-METHODS = {name: algorithm.module for name, algorithm in algorithms("llm").items()
-           if algorithm.load().Config.task == LanguageConfig.task}                             # not those for games
+METHODS = [name for name, algorithm in algorithms("llm").items()
+           if algorithm.load().Config.task == LanguageConfig.task]                             # not those for games
 
 REVERSE = "reverse:length=2,symbols=10"
 TINY = {"task": REVERSE, "held_out": 8, "total_steps": 4, "quiet": True, "tensorboard": False, "threads": 1,
@@ -55,15 +56,7 @@ def early(prompt: str, response: str) -> float:
 
 
 def train(method: str, model: str, **settings) -> Result:
-    own = {"sft": {"batch": 16}, "dpo": {"batch": 4, "pairs": 8},
-           "reward_model": {"batch": 4, "pairs": 8, "calibration": 16},
-           "dqn": {"prompts": 4, "samples": 4, "data": 64, "batch": 16},
-           "drift": {"prompts": 4, "samples": 4, "data": 64, "keep": 0.0},
-           "param_noise": {"prompts": 4, "samples": 4, "perturbations": 2},
-           "es": {"prompts": 4, "pairs": 4, "sigma": 0.2}}.get(METHODS[method].rpartition(".")[2],
-                                                                            {"prompts": 4, "samples": 4})
-    own |= {"value_warmup": 2} if method == "vapo" else {}
-    return getattr(llm, method)(**{**TINY, "model": model, **own, **settings})
+    return getattr(llm, method)(**{**TINY, "model": model, **suite_of(method)["settings"], **settings})
 
 
 def weights(result: Result) -> torch.Tensor:
@@ -109,42 +102,16 @@ def test_run_folder_has_all_files_and_entries(cli, beginner, tmp_path, full_runs
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-# More columns of the methods of a file: measured at every update, and at every row.
-OWN = {"ppo": (["value_loss", "explained_variance", "kl_coef"], []),
-       "dqn": (["q", "value", "error", "cql_loss"], []), "drift": (["effective_samples"], []),
-       "es": (["policy_std", "weight_norm"], []),
-       "curiosity": (["bonus", "bonus_std", "bonus_loss"], []), "param_noise": (["sigma", "distance"], []),
-       "dpo": (["logp_chosen", "logp_rejected", "reward_margin", "train_accuracy"], ["pair_accuracy"])}
-# Columns that are NaN: a policy gradient clips nothing, a clipped surrogate has no logp, and a method that samples no
-# responses has no columns about them.
-UNDRAWN = {"reward", "reward_std", "zero_variance", "cut_off"}
-LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "reinforce": {"kl", "clip_fraction"},
-           "best_of_n": {"kl", "clip_fraction"},
-           "drift": {"reward_std", "zero_variance", "cut_off", "kl", "clip_fraction", "ratio_min", "ratio_max"},
-           "grpo": {"logp"}, "ppo": {"logp"}, "curiosity": {"logp"},
-           "param_noise": {"logp"},
-           "es": {"zero_variance", "loss", "entropy", "logp", "kl", "clip_fraction", "ratio_min", "ratio_max"},
-           "dpo": UNDRAWN | {"logp", "kl", "clip_fraction", "ratio_min", "ratio_max"},
-           "dqn": {"reward_std", "zero_variance", "cut_off", "entropy", "logp", "kl", "clip_fraction", "ratio_min",
-                   "ratio_max"}}
-
-
 # Catches: a row with everything that was added; ratios to a teacher whose probabilities are unknown; columns of one
 # method in the rows of another.
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "reward_model"])
 def test_methods_share_columns_and_add_their_own(method, beginner):
-    rewarded = {} if method == "sft" else {"reward": early}
-    if method == "best_of_n":
-        rewarded["keep"] = 0.1
-    result, file = train(method, beginner, **rewarded), METHODS[method].rpartition(".")[2]
-    own, logged = OWN.get(file, ([], []))
+    result, suite = train(method, beginner, reward=early), suite_of(method)
     columns = list(result.progress)
     assert columns == ["epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", *METRICS,
-                       "kl_to_initial", "kl_of_response", *own, *(f"{phase}_seconds" for phase in PHASES),
-                       "tokens_per_second", *logged, "wall_seconds", "steps_per_second"]
-    lacking = LACKING[file] - (UNDRAWN | ({"ratio_min", "ratio_max"} if file == "dpo" else set()) if method in (
-        "online_dpo", "dqn_online") else set())
-    assert {name for name in columns if math.isnan(result.progress[name][-1])} == lacking
+                       "kl_to_initial", "kl_of_response", *suite["own"], *(f"{phase}_seconds" for phase in PHASES),
+                       "tokens_per_second", *suite["logged"], "wall_seconds", "steps_per_second"]
+    assert {name for name in columns if math.isnan(result.progress[name][-1])} == {*suite["lacking"]}
     assert result.progress["steps"] == [1, 2, 3, 4] and result.status == "finished"
     assert result.measure == "held_out_accuracy" and result.quality == result.progress["held_out_accuracy"][-1]
 
@@ -377,13 +344,12 @@ def test_all_prompts_must_fit_into_the_context(beginner, tmp_path):
 @pytest.mark.long("dapo-settings2")
 @pytest.mark.parametrize(("method", "settings"), [
     ("sft", {}), ("reinforce_pp", {"kl_coef": 0.1}), ("dapo", {"epochs": 2, "minibatches": 2}),
-    ("best_of_n", {"keep": 0.1})])
+    ("best_of_n", {})])
 def test_micro_batches_and_gradient_checkpointing_change_only_memory(method, settings, beginner):
-    rewarded = {} if method == "sft" else {"reward": early}
-    whole = train(method, beginner, **rewarded, **settings)
+    whole = train(method, beginner, reward=early, **settings)
     less = {"gradient_checkpointing": True}
     for saving in {"micro_batch": 3}, less, {"micro_batch": 5} | less:
-        pieces = train(method, beginner, **saving, **rewarded, **settings)
+        pieces = train(method, beginner, reward=early, **saving, **settings)
         torch.testing.assert_close(weights(pieces), weights(whole), atol=1e-5, rtol=0)
         for name in "loss", "entropy", "grad_norm", "ratio_max":
             np.testing.assert_allclose(pieces.progress[name], whole.progress[name], atol=1e-5, rtol=1e-4)
@@ -524,6 +490,23 @@ def test_list_that_json_cannot_hold_is_recorded_by_type_and_path_as_text(cli, tm
     assert json.loads(cli("eval", told, "--json").out)["task"] == "mine"
 
 
+# Catches: a run that resumes with other prompts or with another reward.
+@pytest.mark.parametrize("changed", ["prompts.jsonl", "judge.py"])
+def test_resume_refuses_changed_files_of_the_task_or_its_reward(changed, beginner, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{a}{b}>", "answer": "a"}) + "\n"
+                                             for a in "abcde" for b in "abcdefg"))
+    Path("judge.py").write_text("def f(prompt, response):\n    return float(len(response) > 1)\n")
+    given = TINY | {"model": beginner, "task": "prompts.jsonl", "reward": "judge.py:f", "exp_name": "x"}
+    run = llm.grpo(**given | {"total_steps": 2}).directory
+    before = Path(changed).read_text()
+    Path(changed).write_text(before.replace('"a"', '"b"').replace("> 1", "> 2"))
+    with pytest.raises(UserError, match="a file of the task or of its reward has changed since this run began; rest"):
+        llm.grpo(**given | {"total_steps": 4}, resume=run)
+    Path(changed).write_text(before)
+    assert llm.grpo(**given | {"total_steps": 4}, resume=run).status == "finished"
+
+
 # Catches: a function that is recorded as the task.
 def test_reward_can_be_a_function(cli, beginner):
     seen = []
@@ -557,11 +540,9 @@ def test_non_finite_number_stops_the_run_and_is_named(beginner):
 # in bf16; a recorded step that reads the weights or the cache at an old address.
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_in_bf16(method, beginner, recorded):
-    own = {"reward": early} | {"sft": {"reward": ""}, "best_of_n": {"keep": 0.1}, "vapo": {"value_warmup": 0}}.get(
-        method, {})
-    settings = own | {"lr": 0.01, "warmup": 0, "anneal": False, "total_steps": 2}
+    settings = {"reward": early, "lr": 0.01, "warmup": 0, "anneal": False, "total_steps": 2}
     half = train(method, beginner, dtype="bfloat16", **settings)
-    assert math.isnan(half.progress["loss"][-1]) == method.startswith("es")             # which has no loss
+    assert math.isnan(half.progress["loss"][-1]) == ("loss" in suite_of(method)["lacking"])
     assert half.progress["grad_norm"][-1] > 0
     assert {p.dtype for p in half.policy.model.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in llm.load(half.directory).model.parameters()} == {torch.float32}

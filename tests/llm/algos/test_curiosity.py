@@ -12,6 +12,9 @@ from spinup.algos.ppo import clipped_surrogate
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 
+# For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
+SUITE = {"own": ["bonus", "bonus_std", "bonus_loss"], "lacking": ["logp"]}
+
 TINY = {"task": "lock:length=3,symbols=3", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
         "tensorboard": False, "threads": 1, "device": "cpu", "prompts": 2, "samples": 8, "warmup": 0, "lr": 0.02,
         "total_steps": 3, "anneal": False}

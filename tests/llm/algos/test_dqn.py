@@ -32,6 +32,14 @@ from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
 
+# For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
+SUITE = {
+    "settings": {"prompts": 4, "samples": 4, "data": 64, "batch": 16},
+    "own": ["q", "value", "error", "cql_loss"],
+    "lacking": ["reward_std", "zero_variance", "cut_off", "entropy", "logp", "kl", "clip_fraction", "ratio_min",
+        "ratio_max"],
+    "dqn_online": {"lacking": ["entropy", "logp", "kl", "clip_fraction", "ratio_min", "ratio_max"]}}
+
 TINY = {"task": "reverse:length=2,symbols=10", "held_out": 8, "total_steps": 4, "data": 64, "batch": 16, "quiet": True,
         "tensorboard": False, "threads": 1, "device": "cpu", "preset": "none"}
 GREEDY = {"target": "greedy", "cql_coef": 0.0}

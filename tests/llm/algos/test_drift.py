@@ -20,6 +20,12 @@ from llm.tasks.task import Task
 from spinup.algos.vpg import policy_gradient
 from spinup.runs.checkpoint import load_checkpoint
 
+# For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
+SUITE = {
+    "settings": {"prompts": 4, "samples": 4, "data": 64, "keep": 0.0},
+    "own": ["effective_samples"],
+    "lacking": ["reward_std", "zero_variance", "cut_off", "kl", "clip_fraction", "ratio_min", "ratio_max"]}
+
 TASK = "guess:numbers=8,guesses=3"
 TINY = {"task": TASK, "held_out": 8, "total_steps": 4, "data": 64, "samples": 4, "prompts": 6, "quiet": True,
         "tensorboard": False, "threads": 1, "device": "cpu", "preset": "none"}

@@ -19,6 +19,12 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.runs.workers import Workers
 
+# For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
+SUITE = {
+    "settings": {"prompts": 4, "pairs": 4, "sigma": 0.2},
+    "own": ["policy_std", "weight_norm"],
+    "lacking": ["zero_variance", "loss", "entropy", "logp", "kl", "clip_fraction", "ratio_min", "ratio_max"]}
+
 TINY = {"task": "reverse:length=2,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "preset": "none", "pairs": 5, "prompts": 4, "sigma": 0.2, "lr": 0.02, "total_steps": 4}
 SEEDS = np.array([5, 6, 7, 8], np.uint32)

@@ -12,6 +12,12 @@ from spinup.algos.param_noise import adapted
 from spinup.algos.ppo import clipped_surrogate
 from spinup.errors import UserError
 
+# For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
+SUITE = {
+    "settings": {"prompts": 4, "samples": 4, "perturbations": 2},
+    "own": ["sigma", "distance"],
+    "lacking": ["logp"]}
+
 TINY = {"task": "lock:length=3,symbols=2", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
         "tensorboard": False, "threads": 1, "device": "cpu", "prompts": 2, "samples": 6, "perturbations": 3,
         "reward": lambda prompt, response: len(response) + 0.5 * response.count("a"), "warmup": 0, "lr": 0.02,

@@ -23,7 +23,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.records import read_run
-from tests.llm.conftest import SMALL
+from tests.llm.conftest import SMALL, suite_of
 
 RANK, ALPHA = 3, 12.0
 LETTERS = CharTokenizer("abcdefghij>")
@@ -197,10 +197,8 @@ def short(prompt: str, response: str) -> float:
 # adapters; a policy with action values that cannot be loaded.
 @pytest.mark.parametrize("method", ["grpo", "ppo", "dpo", "es", "rloo", "sft", "reward_model", "param_noise", "dqn"])
 def test_methods_train_only_the_adapters(method, beginner, tmp_path):
-    pairs = {"pairs": 16, "batch": 8}
-    few = {"dpo": pairs, "es": {"pairs": 2, "sigma": 1.0}, "reward_model": pairs, "dqn": {"data": 64}}.get(method, {})
-    result = getattr(llm, method)(**{**SMALL, **few}, model=beginner, reward=short, lora=2, total_steps=2,
-                                  log_dir=str(tmp_path))
+    result = getattr(llm, method)(**SMALL, **suite_of(method)["settings"], model=beginner, reward=short, lora=2,
+                                  total_steps=2, log_dir=str(tmp_path))
     start = load_model(beginner).model.state_dict()
     state = load_checkpoint(result.directory / "checkpoint.pt")["parts"]["model"]
     prefix = next(name for name in state if name.endswith("embed.weight")).removesuffix("embed.weight")
