@@ -2,6 +2,7 @@
 import ast
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from llm.columns import Means
+from llm.rollout import Batch
+from llm.run import Run
 from spinup.registry import algorithms
 
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
@@ -34,12 +38,41 @@ def suite_of(method: str) -> dict[str, Any]:
     return {**USUAL, **found, **found.get(method, {})}
 
 
+class Stop(Exception):
+    """Ends a training run at a call of `Run.backward`. It holds the arguments of the call."""
+
+
+@dataclass
+class Call:
+    """A call of `Run.backward`."""
+
+    run: Run
+    batch: Batch
+    rows: torch.Tensor
+    loss: Any
+    per_row: list
+    whole: dict
+
+    def gradient(self, micro_batch=0, **changes):
+        """The gradient and the diagnostics of the call with these changes."""
+        c, grads = replace(self, **changes), [p.grad for p in self.run.model.parameters()]
+        for grad in grads:
+            grad.zero_()
+        self.run.config.micro_batch = micro_batch
+        self.run.means = Means()
+        stats = Run.backward(c.run, c.batch, c.rows, c.loss, *c.per_row, **c.whole) | self.run.means.extremes
+        return torch.cat([grad.flatten() for grad in grads]), {name: float(x) for name, x in stats.items()}
+
+    def responses(self, **changes):
+        """The batch with other responses."""
+        return replace(self.batch, responses=replace(self.batch.responses, **changes))
+
+
 @pytest.fixture(scope="session")
 def make_model(tmp_path_factory) -> Callable[..., str]:
     """Train a small model by SFT and return the folder of its run: `make_model(total_steps=2)`."""
     def make(**settings: object) -> str:
         import llm
-        from llm.run import Run
         folder = tmp_path_factory.mktemp("model")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Run, "epochs", 1)                             # no test reads its curve
@@ -56,7 +89,6 @@ def beginner(make_model) -> str:
 @pytest.fixture
 def two_rows(monkeypatch) -> None:
     """Let a run have two rows, so that its evaluations do not take longer than its updates."""
-    from llm.run import Run
     monkeypatch.setattr(Run, "epochs", 2)
 
 

@@ -5,8 +5,7 @@ Many tests catch a call of `Run.backward` in a training run, and repeat it with 
 import itertools
 import math
 import random
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +13,10 @@ import torch
 from torch.nn.functional import pad
 
 from llm.algos import grpo, reinforce
-from llm.columns import Means
 from llm.config import LanguageConfig
 from llm.policy.generate import Prompts
 from llm.policy.load import load_model
 from llm.policy.score import score
-from llm.rollout import Batch
 from llm.run import Run
 from llm.tasks import Problem
 from spinup.algos.ppo import clipped_surrogate
@@ -29,6 +26,7 @@ from spinup.core.masked import aggregate, whiten
 from spinup.core.optim import step_size
 from spinup.registry import algorithms, in_module
 from spinup.runs.config import settings_of
+from tests.llm.conftest import Call, Stop
 
 FILES = ("sft", "reinforce", "grpo", "best_of_n")
 ALGORITHMS = {method: a.load() for name in FILES for method, a in in_module(f"llm.algos.{name}", "llm").items()}
@@ -87,36 +85,6 @@ def train(start, tmp_path_factory):
         module = algorithm.load()
         return module.train(module.Config(**settings, log_dir=str(tmp_path_factory.mktemp(method))))
     return train
-
-
-class Stop(Exception):
-    """Ends a training run at a call of `Run.backward`. It holds the arguments of the call."""
-
-
-@dataclass
-class Call:
-    """A call of `Run.backward`."""
-
-    run: Run
-    batch: Batch
-    rows: torch.Tensor
-    loss: Any
-    per_row: list
-    whole: dict
-
-    def gradient(self, micro_batch=0, **changes):
-        """The gradient and the diagnostics of the call with these changes."""
-        c, grads = replace(self, **changes), [p.grad for p in self.run.model.parameters()]
-        for grad in grads:
-            grad.zero_()
-        self.run.config.micro_batch = micro_batch
-        self.run.means = Means()
-        stats = Run.backward(c.run, c.batch, c.rows, c.loss, *c.per_row, **c.whole) | self.run.means.extremes
-        return torch.cat([grad.flatten() for grad in grads]), {name: float(x) for name, x in stats.items()}
-
-    def responses(self, **changes):
-        """The batch with other responses."""
-        return replace(self.batch, responses=replace(self.batch.responses, **changes))
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
 from tests.llm.algos.conftest import TINY, close
+from tests.llm.conftest import Stop
 
 # For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
 SUITE = {
@@ -105,10 +106,6 @@ def test_advantages_with_values_of_0_and_lambda_1_are_returns_to_go():
 
 
 # Training runs.
-
-class Stop(Exception):
-    """Ends a training at a call of `Run.backward`."""
-
 
 @dataclass
 class Step:
