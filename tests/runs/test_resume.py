@@ -1,6 +1,5 @@
 """A run that is killed, interrupted or fails resumes with the same curve, or reports what it cannot restore."""
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -305,8 +304,6 @@ def test_second_ctrl_c_stops_at_once(cli, stepped, monkeypatch, tmp_path):
     assert len(stepped) == 100 and signal.getsignal(signal.SIGINT) is before
     assert read_json(tmp_path / RUN / "result.json")["status"] == "interrupted"
     assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["steps"] == 128
-    monkeypatch.undo()
-    os.chdir(tmp_path)
 
 
 # Catches: a number that is not checked, or for which the learning rate is blamed.

@@ -151,8 +151,9 @@ def test_invalid_line_is_named(write, line, words):
 
 
 def test_one_unit_test_may_define_what_another_calls(write):
-    Code(write(SQUARE, {"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9", "check(f)"]},
-               {"prompt": "q", "tests": ["class T:\n    assert f(3) == 9"]}))      # the body of a class is executed
+    task = Code(write(SQUARE, {"prompt": "p", "tests": ["def check(f):\n    assert f(3) == 9", "check(f)"]},
+                      {"prompt": "q", "tests": ["class T:\n    assert f(3) == 9"]}))       # its body is executed
+    assert len(task.train) + len(task.held_out) == 3
 
 
 # Catches: a file that is opened only at the first batch; an option without a check.
