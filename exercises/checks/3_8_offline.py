@@ -100,8 +100,8 @@ def _(q, act):
     return q.logsumexp(1) - chosen(q, act).detach()
 
 
-@penalty.mistake("q[act] takes whole rows, those whose numbers are the actions. Take from each row the value of its "
-                 "action.")
+@penalty.mistake("q[act] uses the actions as row numbers, so it takes whole rows. Take from each "
+                 "row the value of its action.")
 def _(q, act):
     return q.logsumexp(1) - q[act]
 

@@ -71,7 +71,7 @@ def _(act, mean, log_std):
 
 
 @log_prob.mistake("This is correct only where the standard deviation is 1. Elsewhere the distance is not measured in "
-                  "standard deviations: if both double, the term must stay the same.")
+                  "standard deviations: if distance and sigma double, the term must not change.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std, 1).sum(-1)
 

@@ -65,7 +65,7 @@ def one_by_one(error, tau):
 values.extreme("Large rewards or values are clipped. The target is the value of the equation, however large it is.",
                reward=torch.tensor([300.0, -2000.0]), value=torch.tensor([[50.0, 900.0], [-70.0, -800.0]]),
                mask=torch.ones(2, 2, dtype=torch.bool), gamma=0.9)
-losses.extreme("Large errors are clipped, as in the Huber loss. Expectile regression has the whole square.",
+losses.extreme("Large errors are clipped, as in the Huber loss. Square all errors without a limit.",
                error=torch.tensor([300.0, -2000.0]), tau=0.7)
 
 

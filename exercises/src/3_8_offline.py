@@ -21,15 +21,15 @@
 # \big( \mu_j(s_i) - a_{ij} \big)^2 \Big), \qquad
 # \lambda = \frac{\alpha}{\frac{1}{B} \sum_{i=1}^{B} |Q(s_i, \mu(s_i))|}.$$
 #
-# Unlike the equations of the paper, but like the authors' code, the distance is a mean over dimensions, and $\lambda$
-# uses the values of the actor's actions. The setting $\alpha$ is the weight of the values relative to imitation.
-# Because of $\lambda$, this weight does not depend on the scale of the rewards. $\lambda$ is a constant: the actor gets
-# no gradient through it.
+# As in the authors' code, but not in the equations of the paper, the distance is a mean over
+# dimensions, and $\lambda$ uses the values of the actor's actions. The setting $\alpha$ is the
+# weight of the values relative to imitation. Because of $\lambda$, this weight does not depend on
+# the scale of the rewards. $\lambda$ is a constant: the actor gets no gradient through it.
 #
 # **You are done when** `spinup exercise check 3.8` says PASS.
 #
-# **Look at** the gradient of the penalty for each action: it is a probability of the softmax, minus 1 for the action of
-# the dataset.
+# **Look at** the gradient of the penalty for each action: it is the action's probability under the
+# softmax, minus 1 for the action of the dataset.
 
 # %%
 import torch

@@ -20,8 +20,8 @@
 #
 # $$A_t = G_t - \frac{1}{S} \sum_{j=1}^{S} G_t^{(j)},$$
 #
-# where $S$ is the number of trials in the group, and $G_t^{(j)}$ is the return of its trial $j$. At tokens of the
-# world, the return and the advantage are 0.
+# where $S$ is the number of trials in the group, and $G_t^{(j)}$ is the return in trial $j$. At
+# tokens of the world, the return and the advantage are 0.
 #
 # **You are done when** `spinup exercise check 4.7` says PASS.
 #

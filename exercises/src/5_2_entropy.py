@@ -24,8 +24,8 @@
 #
 # - We fitted a Gaussian to noise with standard deviation 0.1, by maximising the log-likelihood below. The fit gave
 #   0.005. For 0.5 it gave 0.13, and for 2 it gave 2.02.
-# - PPO logged an entropy of 0.93 to 1.13 nats on Hopper, whose actions have three numbers, after 20,480 steps. Computed
-#   from the standard deviations of its policies, the entropy was 3.77 to 3.97.
+# - On Hopper, whose actions have three numbers, PPO logged an entropy of 0.93 to 1.13 nats after
+#   20,480 steps. Computed from the policies' standard deviations, the entropy was 3.77 to 3.97.
 # - The return gave no warning: it was 206, 246 and 285 with the bugs, and 169, 171 and 173 without them.
 #
 # **You are done when** `spinup exercise check 5.2` says PASS. There is more than one bug.

@@ -19,8 +19,8 @@
 # limit.
 #
 # ![The reward on held-out prompts over 100 updates. Left, at most 12 tokens: without the bug it rises to 3, with it to
-# 2. Right, at most 24 tokens: without the bug it rises to 3 as well. With it, it falls to -4, rises again and ends near
-# 0.](symptoms/5_4_padding.png)
+# 2. Right, at most 24 tokens: without the bug it rises to 3 as well. With the bug it falls to -4,
+# rises again and ends near 0.](symptoms/5_4_padding.png)
 #
 # The figure shows three seeds and their mean. The advantages were normalised before, to mean 0 and standard deviation 1
 # over the tokens of the responses; that part is correct. The loss passed a test with responses of equal length. The

@@ -12,8 +12,8 @@
 # added 1,000 to each of the four numbers of an observation, as if they were prices or positions on a map:
 #
 # ![Left: the running variance of the pole's angle. With the bug it jumps between -0.12 and 0.25 until training stops,
-# at the crosses. Without it, it remains just above 0. Right: the returns, lower with the bug even if the variance is
-# clipped at 0.](symptoms/5_5_cancellation.png)
+# at the crosses. Without the bug it remains just above 0. Right: the returns, lower with the bug
+# even if the variance is clipped at 0.](symptoms/5_5_cancellation.png)
 #
 # - The left panel shows the running variance of the pole's angle. Without the bug it is 0.001 to 0.009. With the bug it
 #   takes only multiples of 1/16. In the end one of the four variances is negative, and its square root is NaN. In all

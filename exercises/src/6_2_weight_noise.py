@@ -36,8 +36,8 @@ def policy_distance(logits: Tensor, noisy: Tensor) -> Tensor:
     """Return the mean over states of KL(pi || pi~).
 
     Args:
-        logits: of the policy pi, `[B, n]`; a softmax over the last axis gives its probabilities.
-        noisy: of the perturbed policy pi~, `[B, n]`.
+        logits: logits of the policy pi, `[B, n]`; a softmax over the last axis gives probabilities.
+        noisy: logits of the perturbed policy pi~, `[B, n]`.
 
     Returns:
         the distance d, `[]`; finite for logits such as -1000

@@ -12,9 +12,9 @@
 #
 # $$m_t = 1 \text{ if the learner chose token } t, \text{ else } 0.$$
 #
-# Every game begins with an opening of random moves. Nobody chose them, so their mask is 0, whichever seat the learner
-# has. The reward is the result $R$ of the game for the learner. It belongs to the last action of the learner, because
-# after it the learner decides nothing:
+# Every game begins with an opening of random moves. Nobody chose them, so their mask is 0,
+# whichever seat the learner has. The reward is the result $R$ of the game for the learner. It
+# belongs to the last action of the learner, because the learner decides nothing after it:
 #
 # $$r_t = R \text{ if } t \text{ is the last token with } m_t = 1, \text{ else } 0.$$
 #
