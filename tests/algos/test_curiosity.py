@@ -191,7 +191,7 @@ def test_killed_run_resumes_with_the_same_curve(kind, few_rows, killed, cli, cur
              "--rollout-steps", 8, "--bonus", kind, "--checkpoint-steps", 416, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
-    done = killed(words, Path("runs/x/x_s1"), len(expected), 1, kind)
+    done = killed(words, Path("runs/x/x_s1"), len(expected), 2, kind)
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 

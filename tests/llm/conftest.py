@@ -17,7 +17,7 @@ from spinup.registry import algorithms
 
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
          "tensorboard": False, "threads": 1, "preset": "none"}
-# What `suite_of` gives for a policy gradient, which clips nothing.
+# The defaults of `suite_of`: those of a policy gradient, which clips nothing.
 USUAL = {"settings": {"prompts": 4, "samples": 4}, "own": [], "logged": [], "lacking": ["kl", "clip_fraction"]}
 
 

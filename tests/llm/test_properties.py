@@ -435,7 +435,7 @@ def test_mean_gradient_of_minibatches_is_that_of_the_batch(method, catch):
     torch.testing.assert_close(found, whole.gradient()[0], atol=1e-6, rtol=0)
 
 
-# What must have no gradient.
+# Cases without a gradient.
 
 ADVANTAGES = {"rloo": reinforce.leave_one_out, "grpo": grpo.group_advantage,
               "dr_grpo": lambda rewards, samples: grpo.group_advantage(rewards, samples, "mean")}
@@ -502,7 +502,7 @@ def test_equal_prompts_in_a_batch_have_separate_groups(method, catch):
     torch.testing.assert_close(torch.cosine_similarity(adv, centred), torch.ones(3))
 
 
-# What determines the weights.
+# Seeds and initial weights.
 
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ import llm
 from llm.algos import ppo, reinforce
 from llm.policy.cache import Slots
 from llm.policy.load import load_model
-from llm.rollout import Batch
 from llm.run import Run
 from llm.tasks.strings import Reverse
 from spinup.core.fast.adam import FlatAdam
@@ -25,7 +23,7 @@ from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
 from tests.llm.algos.conftest import TINY, close
-from tests.llm.conftest import Stop
+from tests.llm.conftest import Call, Stop
 
 # For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
 SUITE = {
@@ -108,15 +106,9 @@ def test_advantages_with_values_of_0_and_lambda_1_are_returns_to_go():
 # Training runs.
 
 @dataclass
-class Step:
-    """A call of `Run.backward`: its arguments, and the weights of policy and value function before it."""
+class Step(Call):
+    """A call of `Run.backward`, with the weights of policy and value function before it."""
 
-    run: Run
-    batch: Batch
-    rows: torch.Tensor
-    loss: Any
-    per_row: list
-    whole: dict
     policy: torch.Tensor
     critic: torch.Tensor
 
