@@ -7,8 +7,10 @@ import torch
 from gymnasium.spaces import Box, Dict, MultiBinary
 
 import spinup
+from spinup.algos import self_play
 from spinup.algos.self_play import Player, Pool, mask_illegal, opponents
 from spinup.envs import make
+from spinup.envs.games import Duels
 from spinup.envs.ratings import MEAN, expected_score
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
@@ -132,6 +134,23 @@ def test_pool_is_restored_from_its_state(kernel):
     moves = [pool.reply(obs, np.arange(60) % 3, noise) for pool in (one, other)]
     np.testing.assert_array_equal(*moves)
     assert other.steps == [0, 1, 2]
+
+
+# Catches: openings or a share of recent opponents that the environment does not get.
+def test_environment_gets_the_settings_of_openings_and_opponents(tmp_path, monkeypatch):
+    openings, drawn, begin = set(), [], Duels._begin
+
+    def spy(env, games):
+        openings.add(env.opening)
+        begin(env, games)
+
+    monkeypatch.setattr(Duels, "_begin", spy)
+    monkeypatch.setattr(self_play, "opponents", lambda rng, n, versions, delta: drawn.append((versions, delta)) or
+        opponents(rng, n, versions, delta))
+    spinup.self_play("TicTacToe-v0", preset="none", log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False,
+                     num_envs=4, rollout_steps=32, total_steps=256, versions=2, hidden=(8,), opening=2, delta=0.3)
+    assert 2 in openings and openings <= {0, 2}
+    assert {delta for _, delta in drawn} == {0.3} and {1, 2} <= {versions for versions, _ in drawn}
 
 
 def test_convolution_needs_observations_of_a_board(tmp_path):

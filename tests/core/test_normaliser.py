@@ -132,11 +132,11 @@ def test_return_scaler_round_trips_through_its_state():
     assert torch.equal(*(s.update_and_scale(*rewards_and_ends(seed=2)) for s in (saved, loaded)))
 
 
-# Catches: a missing clamp.
-def test_scaled_rewards_are_clipped():
+# Catches: a missing clamp; another default.
+def test_scaled_rewards_are_clipped_to_10():
     rewards = torch.zeros(1, 1000)
     rewards[0, 500] = 1e6
-    scaled = ReturnScaler(1, 0.0, clip=10.0).update_and_scale(rewards, torch.zeros(1, 1000), torch.zeros(1, 1000))
+    scaled = ReturnScaler(1, 0.0).update_and_scale(rewards, torch.zeros(1, 1000), torch.zeros(1, 1000))
     assert scaled.max() == 10.0
 
 

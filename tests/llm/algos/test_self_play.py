@@ -110,7 +110,8 @@ def test_advantages_treat_only_own_moves_as_steps():
 
 @dataclass
 class Seen:
-    """Record of a training run: games, models of the players, gradients and weights before each optimiser step."""
+    """Record of a training run: games, models of the players, and of each optimiser step the gradient, the weights
+    before it and the learning rate."""
 
     result: object = None
     games: list = field(default_factory=list)
@@ -118,6 +119,7 @@ class Seen:
     seats: list = field(default_factory=list)
     gradients: list = field(default_factory=list)
     weights: list = field(default_factory=list)
+    rates: list = field(default_factory=list)
 
 
 @pytest.fixture
@@ -139,6 +141,7 @@ def watch(tmp_path, monkeypatch):
         def listen(optimizer, lr=None):
             seen.weights.append(optimizer.flat.clone())
             seen.gradients.append(optimizer.flat.grad.clone())
+            seen.rates.append(lr)
             return step(optimizer, lr)
 
         monkeypatch.setattr(self_play, "play", spy)
@@ -152,11 +155,12 @@ def watch(tmp_path, monkeypatch):
 
 # The reference reads one own move at a time, as in an environment; training reads a padded batch of whole games.
 # Catches: a gradient of the opponent's moves; the advantage of another move; a sum in place of the mean over own moves;
-# a missing entropy bonus.
+# a missing entropy bonus; a step without the learning rate of its update.
 def test_gradient_equals_the_classic_functions_applied_move_by_move(watch):
     cfg = {"epochs": 1, "minibatches": 1, "entropy_coef": 0.3, "value_coef": 0.4, "lam": 0.9, "lr": 0.02,
            "total_steps": 4, "games": 24, "illegal_penalty": 0.7}
     seen = watch(**cfg)
+    assert seen.rates == pytest.approx([0.02, 0.015, 0.01, 0.005])
     for update in (0, 3):                                     # in update 0 all values are 0
         games, begin = seen.games[update], TOKENIZER.encode(">")[0]
         model, head = Transformer(seen.result.policy.model.shape), torch.nn.Linear(16, 1)
