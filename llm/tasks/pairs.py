@@ -42,7 +42,7 @@ class PairTask(UserTask):
         self.name, source = ("pairs", "the list of pairs") if listed else (Path(pairs).stem, str(pairs))
         rows = [(f"pair {i}", row) for i, row in enumerate(pairs, 1)] if listed else read_jsonl(pairs, SHAPE)
         self.function = as_reward(reward)
-        problems, faulty = [], defaultdict(list)
+        problems, faulty, self.places = [], defaultdict(list), {}         # places by id of the problem: not a field
         for where, row in rows:
             where = where.removeprefix(f"{source}, ")
             row = explicit(row)
@@ -53,8 +53,9 @@ class PairTask(UserTask):
                 if isinstance(prompt, list):
                     messages = split_turns(prompt)[0]
                     prompt = messages[-1]["content"]
-                data = {key: x for key, x in row.items() if key not in NOT_DATA} | {"where": where}
+                data = {key: x for key, x in row.items() if key not in NOT_DATA}
                 problems.append(Problem(prompt, row["chosen"], data, messages))
+                self.places[id(problems[-1])] = where
                 if self.function is not None:
                     self.function.check(problems[-1], where)
         self.left_out = [left_out(places, fault) for fault, places in faulty.items()]
@@ -69,7 +70,8 @@ class PairTask(UserTask):
 
     def pairs(self, held_out: bool = False) -> list[tuple[str, Problem, str, str]]:
         """Return (place, problem, chosen response, rejected response) of all training or held-out pairs, in order."""
-        return [(p.data["where"], p, p.answer, p.data["rejected"]) for p in (self.held_out if held_out else self.train)]
+        problems = self.held_out if held_out else self.train
+        return [(self.places[id(p)], p, p.answer, p.data["rejected"]) for p in problems]
 
 
 def explicit(row: Any) -> Any:

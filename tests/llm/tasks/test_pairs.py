@@ -84,6 +84,17 @@ def test_list_of_pairs_is_read():
     assert task.left_out == ['left out: 2 pairs (pair 3, pair 4), where "prompt" is missing']
 
 
+# Catches: a field of the row that the place of the pair replaces; a place that reaches the reward as a field.
+def test_row_of_a_pair_reaches_the_reward_unchanged():
+    def fields(prompt, response, **row):
+        return dict.fromkeys(row, 1.0)
+
+    task = PairTask([pair(where="page 3"), pair(prompt="two>")], fields)
+    (marked,), (plain,) = sorted([task.pairs(), task.pairs(True)], key=lambda pairs: pairs[0][0])
+    assert marked[0] == "pair 1" and marked[1].data == {"chosen": "good", "rejected": "bad", "where": "page 3"}
+    assert set(task.reward(plain[1], "x").parts) == {"answer", "chosen", "rejected"}
+
+
 # Catches: a pair whose prompt is in both sets; a pair in neither set; pairs with other prompts than the problems.
 def test_no_prompt_is_in_both_sets_of_pairs():
     task = PairTask(PAIRS)
