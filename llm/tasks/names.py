@@ -58,9 +58,8 @@ def without_wrappers(text: str) -> str:
 
 
 def fingerprints(task: object, reward: object) -> list[str]:
-    """Return the SHA-256 of each file that the names of a task and of its reward contain; none for Python objects."""
-    if not isinstance(task, str) or not isinstance(reward, str):
-        return []
+    """Return the SHA-256 of each file that the names of a task and of its reward contain; a Python object has none."""
+    task, reward = (given if isinstance(given, str) else "" for given in (task, reward))
     inside = without_wrappers(task)
     named = [task, inside, *re.split(r"[+*,=]|(?<=\w\w):", inside)]       # the parts of a mixture may be files
     named += [term.rpartition("*")[2].rpartition(":")[0] for term in reward.split(",")]

@@ -365,11 +365,12 @@ def test_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
         make_task("broken_task:Mine")
 
 
-# Catches: ignored files whose names have spaces or are beside commas or wrappers; a file with the name of a task.
+# Catches: ignored files whose names have spaces or are beside commas or wrappers; a file with the name of a task; no
+# file of a task whose reward is a Python function, or of the reward of a list.
 @pytest.mark.parametrize(("task", "reward", "files"), [
     ("mine.jsonl", "", 1), ("length,coef=0.5:mine.jsonl", "exact", 1), ("reverse", "my dir/r.py:f", 1),
     ("mine.jsonl+2*other.jsonl", "exact,2*r.py:f", 3), ("vote:mine.jsonl", "r.py:f,my dir/r.py:f", 3),
-    ("reverse:length=3", "exact", 0)])
+    ("reverse:length=3", "exact", 0), ("mine.jsonl", max, 1), (["a", "b"], "r.py:f", 1), (["a"], [max], 0)])
 def test_files_of_a_task_and_its_reward_are_found(task, reward, files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my dir").mkdir()
