@@ -35,7 +35,7 @@ SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6,
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
 # Bytes per second, and FLOP/s of dense bf16, from the manufacturers. The first key in the device's name is used.
 PEAKS = {"H200": (4.8e12, 989e12), "H100": (3.35e12, 989e12), "A100": (2.0e12, 312e12), "4090": (1.01e12, 165e12)}
-OTHERS = ("GH200", "H100 PCIe", "H100 NVL", "A100-SXM4-40GB", "A100-PCIE")            # not the peaks above: measured
+OTHERS = ("GH200", "H100 PCIe", "H100 NVL", "A100-SXM4-40GB", "A100-PCIE", "Laptop")  # not the peaks above: measured
 BATCHES = {"cuda": (1, 8, 64, 256, 1024), "cpu": (1, 8, 64, 256)}
 CONTEXT, NEW = 512, 64                  # mean context of a step, in tokens; number of timed steps
 ROWS = {"cuda": (16, 512), "cpu": (16, 256)}              # responses of a training step, and tokens of each
@@ -75,8 +75,7 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
     """Print the peak and the measured speed of the machine, and write them to `out`. Return an exit code."""
     name = torch.cuda.get_device_name(where) if kind == "cuda" else f"CPU ({os.cpu_count()} cores), one thread"
     copied, multiplied = copy_pace(where), product_pace(where, dtype)
-    named = () if any(other in name for other in OTHERS) else PEAKS.items()
-    stated = next((peaks for word, peaks in named if word in name), None)
+    stated = stated_peaks(name)
     bandwidth, flops = stated or (copied, multiplied)
     torch.manual_seed(1)
     model = Transformer(SHAPES[shape]).to(where, dtype)
@@ -99,7 +98,7 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
         if seconds is None:
             print(f"{batch:>7}   does not fit in memory")
             break
-        size = bytes_a_step(model, batch)
+        size = bytes_a_step(SHAPES[shape], parameters, dtype.itemsize, batch, CONTEXT)
         share = size / seconds / bandwidth
         sampled.append({"batch": batch, "tokens_per_second": round(batch / seconds), "step_seconds": seconds,
                         "bytes_per_step": size, "bandwidth_share": round(share, 4)})
@@ -128,6 +127,13 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
                   "copy_bytes_per_second": copied, "product_flop_per_second": multiplied},
         "sampling": sampled, "training": trained, "grpo_step": split,
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda}, "goal": None, "met": True}, out)
+
+
+def stated_peaks(name: str) -> tuple[float, float] | None:
+    """Return the manufacturer's peaks of a device; None if they are not in `PEAKS`."""
+    if any(other in name for other in OTHERS):
+        return None
+    return next((peaks for word, peaks in PEAKS.items() if word in name), None)
 
 
 def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
@@ -176,20 +182,23 @@ def product_pace(device: torch.device, dtype: torch.dtype) -> float:
     return 2 * n**3 / best(device, lambda: a @ b)
 
 
-def bytes_a_step(model: Transformer, batch: int) -> int:
-    """Bytes that a sampling step must read: all weights once, and every row's keys and values.
+def bytes_a_step(shape: Shape, parameters: int, size: int, rows: int, context: int) -> int:
+    """Bytes that a sampling step must read: all weights once, and the keys and values of `context` tokens of every row.
 
     An embedding that is not tied to the output head does not count, because a step reads only a few of its rows.
+    size: bytes of a number.
     """
-    shape, size = model.shape, model.embed.weight.element_size()
-    weights = sum(p.numel() for p in model.parameters()) - (0 if shape.tied else model.embed.weight.numel())
-    return size * (weights + batch * CONTEXT * 2 * shape.layers * shape.kv_heads * shape.head_size)
+    return size * (parameters - looked_up(shape) + rows * context * 2 * shape.layers * shape.kv_heads * shape.head_size)
+
+
+def looked_up(shape: Shape) -> int:
+    """Number of weights of an embedding that is not tied to the output head; 0 for a tied one."""
+    return 0 if shape.tied else shape.vocab_size * shape.width
 
 
 def flop_a_token(shape: Shape, parameters: int, length: int) -> int:
     """FLOP of the forward and backward pass per token, for `length` tokens, with causal attention."""
-    looked_up = 0 if shape.tied else shape.vocab_size * shape.width
-    return 6 * (parameters - looked_up) + 6 * shape.layers * shape.heads * shape.head_size * length
+    return 6 * (parameters - looked_up(shape)) + 6 * shape.layers * shape.heads * shape.head_size * length
 
 
 def sampling_step(model: Transformer, batch: int) -> float:

@@ -165,12 +165,21 @@ def test_bytes_and_flop_of_a_step_equal_manual_counts():
     shape = Shape(10, 32, 2, 8, 2, 1, 4, 16)
     each = 8 * (8 + 4 + 4) + 8 * 8 + 8 * 32 + 16 * 8 + 2 * 8              # qkv, out, gate and up, down, norms
     body = 2 * each + 8
-    cache = 3 * roofline.CONTEXT * 2 * 2 * 4                              # rows, tokens, key and value, layers, a head
-    assert bytes_a_step(Transformer(shape), 3) == 4 * (body + 80 + cache)
-    assert flop_a_token(shape, body + 80, 16) == 6 * (body + 80) + 6 * 2 * 8 * 16
     untied = Shape(10, 32, 2, 8, 2, 1, 4, 16, tied=False)
-    assert bytes_a_step(Transformer(untied).to(torch.bfloat16), 3) == 2 * (body + 80 + cache)
+    cache = 3 * 100 * 2 * 2 * 4                                           # rows, tokens, key and value, layers, a head
+    for each, size in ((shape, body + 80), (untied, body + 160)):
+        assert sum(p.numel() for p in Transformer(each).parameters()) == size
+        assert bytes_a_step(each, size, 4, 3, 100) == 4 * (body + 80 + cache)
+    assert flop_a_token(shape, body + 80, 16) == 6 * (body + 80) + 6 * 2 * 8 * 16
     assert flop_a_token(untied, body + 160, 16) == flop_a_token(shape, body + 80, 16)
+
+
+# Catches: a laptop's GPU, or a card with slower memory, that gets the peaks of the fast card with the same number.
+@pytest.mark.parametrize(("name", "key"), [
+    ("NVIDIA H200", "H200"), ("NVIDIA GeForce RTX 4090", "4090"), ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+    ("NVIDIA A100-SXM4-80GB", "A100"), ("NVIDIA A100-SXM4-40GB", None), ("CPU (2 cores), one thread", None)])
+def test_peaks_are_those_of_the_same_device(name, key):
+    assert roofline.stated_peaks(name) == roofline.PEAKS.get(key)
 
 
 @pytest.mark.long
