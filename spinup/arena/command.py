@@ -1,10 +1,8 @@
 """`spinup arena`: reads players from the command line, and writes the results of their games to files."""
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import count
 from os.path import abspath
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -17,14 +15,12 @@ from spinup.arena.show import print_table, write
 from spinup.arena.tournament import Record, hold
 from spinup.envs.worlds.boards import BOARDS
 from spinup.errors import UserError, nearest
-from spinup.runs.folders import check_writable, find_run
-
-Load = Callable[[Path], Any]
+from spinup.runs.folders import check_writable, find_run, runs_below
 
 
 def runs_in(directory: Path) -> list[Path]:
-    """Return the run in a folder, or all runs below it."""
-    inside = sorted(p.parent for p in directory.glob("*/config.json"))
+    """Return the folder itself if it is a run, else the runs directly below it."""
+    inside = [run for run in runs_below(directory) if run.parent == directory]
     return [directory] if (directory / "config.json").exists() or not inside else inside
 
 
@@ -56,14 +52,13 @@ def tell_apart(players: list[Player], homes: list[tuple[str, ...]]) -> None:
         player.name, player.family = whole + player.name.removeprefix(name), whole if player.family else ""
 
 
-def gather(entries: list[Path], game: str, env: str, versions: int, seconds: float, memory_mb: int,
-           load: Load) -> list[Player]:
+def gather(entries: list[Path], game: str, env: str, versions: int, seconds: float, memory_mb: int) -> list[Player]:
     """Return the scripted players and the players of folders and files, all with different names."""
     players = [Player(name, moves) for name, moves in scripted(game).items()]
     homes: list[tuple[str, ...]] = [()] * len(players)
     for entry in entries:
         for path in map(find_run, runs_in(entry)) if entry.is_dir() else [entry]:
-            players += trained(path, env, versions, load) if entry.is_dir() else [own(path, seconds, memory_mb)]
+            players += trained(path, env, versions) if entry.is_dir() else [own(path, seconds, memory_mb)]
             homes += [Path(abspath(path)).parent.parts[::-1]] * (len(players) - len(homes))
     tell_apart(players, homes)
     names: set[str] = set()
@@ -77,7 +72,7 @@ def gather(entries: list[Path], game: str, env: str, versions: int, seconds: flo
     return players
 
 
-def opponent(word: str, game: str, env: str, load: Load) -> Player:
+def opponent(word: str, game: str, env: str) -> Player:
     """Return the opponent for a person: a scripted player by name, or the policy of a run. UserError with the nearest
     name."""
     known = scripted(game)
@@ -86,16 +81,16 @@ def opponent(word: str, game: str, env: str, load: Load) -> Player:
     if not Path(word).is_dir():
         raise UserError(f"there is no folder {word!r} and no player of {game} with that name.{nearest(word, known)} "
                         f"Give the folder of a run, or one of: {', '.join(known)}")
-    return trained(Path(word), env, 0, load)[-1]
+    return trained(Path(word), env, 0)[-1]
 
 
 def arena(entries: list[Path], *, game: str, games_each: int, batch: int, versions: int, seconds: float, memory_mb: int,
-          seed: int, out: Path, load: Load) -> int:
+          seed: int, out: Path) -> int:
     """Play a tournament, or resume the one in `out`; return 0. UserError for an entry that cannot play."""
     game = game_meant(entries, game)
     make_game, env = find_game(game)
     check_writable(out, "--out", "results")
-    players = gather(entries, game, env, versions, seconds, memory_mb, load)
+    players = gather(entries, game, env, versions, seconds, memory_mb)
     console = Console()
     try:
         bar = Progress(TextColumn("{task.completed:,.0f} of {task.total:,.0f} games"), BarColumn(),

@@ -13,6 +13,7 @@ from spinup.errors import UserError
 from spinup.registry import FAMILIES, algorithms, find
 from spinup.runs.curve import Curves, subject_of
 from spinup.runs.display import short
+from spinup.runs.folders import runs_below
 from spinup.runs.records import read_result, read_run
 from spinup.runs.resuming import HOW
 from spinup.view.plots import find_curves
@@ -92,24 +93,23 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
     The SFT runs that runs of language models start from are left out.
     """
     found: dict[Any, Trained] = {}                                        # by what must differ between two runs
-    folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
-    about = {folder: read_run(folder) for folder in folders}
-    starts = {Path(data["start"]).name for data in about.values() if data.get("start")}
-    starts = {folder for folder, data in about.items() if folder.name in starts and data["algorithm"] == "llm sft"}
-    folders -= starts
-    curves = [run for run in find_curves(directories) if run.directory not in starts]
-    failed = {folder: read_run(folder) for folder in sorted(folders) if read_result(folder).get("status") == "failed"}
-    for run in curves:
+    about = {run.resolve(): read_run(run) for directory in directories for run in runs_below(Path(directory))}
+    names = {Path(data["start"]).name for data in about.values() if data.get("start")}
+    about = {run: data for run, data in about.items() if run.name not in names or data["algorithm"] != "llm sft"}
+    failed = [run for run in sorted(about) if read_result(run).get("status") == "failed"]
+    for run in find_curves(directories):
+        if run.directory not in about:                                    # an SFT run from which another run starts
+            continue
         result = read_result(run.directory)
         if result.get("status") == "finished" and isinstance(result.get(run.measure), int | float):
-            one = Trained(run, read_run(run.directory), result, measured(run.directory, run.measure))
+            one = Trained(run, about[run.directory], result, measured(run.directory, run.measure))
             key = run.algorithm, run.env, run.seed, *sorted(one.settings.items())
             if key not in found or found[key].evaluated is None:          # of two equal runs, the evaluated one
                 found[key] = one
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
-    names = [f"{run['algorithm']} in {subject_of(folder, run['config'])}" for folder, run in failed.items()]
-    return [*found.values()], names, len(folders) - len(found) - len(failed)
+    words = [f"{about[run]['algorithm']} in {subject_of(run, about[run]['config'])}" for run in failed]
+    return [*found.values()], words, len(about) - len(found) - len(failed)
 
 
 def grouped(runs: Sequence[Trained]) -> Groups:

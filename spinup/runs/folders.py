@@ -133,6 +133,13 @@ def writable(folder: Path) -> bool:
     return True
 
 
+def runs_below(directory: Path) -> list[Path]:
+    """Return the runs in a folder and below it, sorted. Exports of a language model, which have a config.json too, are
+    left out, unless there is nothing else."""
+    folders = sorted(p.parent for p in directory.glob("**/config.json") if p.is_file())
+    return [folder for folder in folders if b'"algorithm"' in (folder / "config.json").read_bytes()] or folders
+
+
 def find_run(directory: Path) -> Path:
     """Return the run in `directory`: the folder itself, or the only run below it; the file of shelf/NAME. UserError if
     there is none or several."""
@@ -140,8 +147,7 @@ def find_run(directory: Path) -> Path:
         return file
     if (directory / "config.json").exists():
         return directory
-    runs = sorted(p.parent for p in directory.glob("**/config.json") if p.is_file())
-    runs = [run for run in runs if b'"algorithm"' in (run / "config.json").read_bytes()] or runs       # not exports
+    runs = runs_below(directory)
     if len(runs) == 1:
         return runs[0]
     if not runs:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spinup.arena.command import runs_in
 from spinup.arena.players import ILLEGAL, Player, minimax, one_ply, own, random_moves
 from spinup.arena.tournament import play
 from spinup.envs.worlds.boards import ConnectFour, TicTacToe
@@ -206,6 +207,17 @@ def test_tournament_continues_whatever_a_player_writes(person, text, fault):
     for _ in range(2):
         assert play(TicTacToe(2), other, player, RNG) == [1.0] * 2
     assert player.faults[fault] and player.out and time.monotonic() - start < 20
+
+
+# Catches: an exported model as an entry; runs in folders further below.
+def test_entries_of_a_folder_are_the_runs_directly_in_it(tmp_path):
+    for name in ("x_s2", "x_s1", "x_s1/best_s1"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text('{"algorithm": "self_play"}')
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "config.json").write_text('{"architectures": []}')
+    assert runs_in(tmp_path) == [tmp_path / "x_s1", tmp_path / "x_s2"]
+    assert runs_in(tmp_path / "x_s1") == [tmp_path / "x_s1"]
 
 
 def test_missing_player_file_is_named(tmp_path):

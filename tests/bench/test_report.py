@@ -242,6 +242,15 @@ def test_initial_sft_run_is_not_a_separate_method(trained, tmp_path):
     assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
 
 
+# Catches: an exported model that makes a report of the folder with it and its run impossible.
+def test_exported_model_is_no_run(trained, tmp_path):
+    trained("ppo", "CartPole-v1", 1, 100.0)
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    found, failed, others = read([tmp_path])
+    assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
+
+
 # Catches: diverged runs that are left out without a note, so that the result of the others looks like that of all.
 def test_failed_runs_are_reported(trained, tmp_path):
     for seed, result in ((1, 400.0), (2, 100.0), (3, 100.0)):
