@@ -47,7 +47,8 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
     UserError, before any run starts: the settings are wrong, or folders hold runs with other settings.
     """
     jobs = plan(algo, settings)
-    configs = {job.variant: check(job.flags) for job in reversed(jobs)}
+    flags = {job.variant: job.flags for job in reversed(jobs)}            # of the first seed of each variant
+    configs = {variant: check(its) for variant, its in flags.items()}
     for job in jobs:
         check_job(job, replace(configs[job.variant], seed=job.seed))
     if not ray:

@@ -74,6 +74,15 @@ def test_one_invalid_variant_prevents_all_runs(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+# Catches: an environment that is made once for each seed.
+def test_settings_are_checked_once_for_each_variant(tmp_path, monkeypatch):
+    monkeypatch.setattr(Grid, "run", lambda self: 0)
+    asked = []
+    settings = {"gamma": ["0.9", "0.99"], "seed": ["3", "4", "5"], "log-dir": [str(tmp_path)]}
+    assert grid("ppo", settings, workers=2, check=lambda flags: asked.append(flags) or check(flags)) == 0
+    assert sorted((flags["gamma"], flags["seed"]) for flags in asked) == [("0.9", "3"), ("0.99", "3")]
+
+
 def test_folder_with_other_settings_is_neither_skipped_nor_resumed(tmp_path):
     def job(algo="ppo", **settings):
         return plan(algo, {"log-dir": [str(tmp_path)], "exp-name": ["x"], "total-steps": ["10000"], **settings})[0]
