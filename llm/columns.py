@@ -5,7 +5,6 @@ from typing import Any
 from torch import Tensor
 
 from llm.rollout import Batch
-from spinup.runs.log import current
 
 # The columns of a row between the accuracies and the seconds; NaN if a method has no such number.
 METRICS = ("reward", "reward_std", "zero_variance", "length", "cut_off", "loss", "entropy", "logp", "kl",
@@ -63,6 +62,6 @@ class Means:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.sums = defaultdict(float, {current(name): x for name, x in state["sums"].items()})
-        self.counts = defaultdict(int, {current(name): n for name, n in state["counts"].items()})
+        self.sums = defaultdict(float, state["sums"])
+        self.counts = defaultdict(int, state["counts"])
         self.extremes = dict(state["extremes"])

@@ -37,7 +37,7 @@ from spinup.errors import UserError
 from spinup.machine import check_same_device, cores
 from spinup.runs.display import duration, short
 from spinup.runs.folders import describe
-from spinup.runs.log import SAMPLES, current, read_progress
+from spinup.runs.log import SAMPLES, read_progress
 from spinup.runs.records import by_command
 from spinup.runs.result import Result
 from spinup.runs.training import Training
@@ -288,7 +288,7 @@ class Run(Training):
                 raise UserError(f"{name} has changed since this run began; restore it, or train again under another "
                                 "--exp-name")
         self.generator.set_state(state["generator"])
-        self.own = tuple(current(name) for name in state.get("own", ())) or self.own
+        self.own = tuple(state.get("own", ())) or self.own
         self.parts_of_reward = state.get("parts", self.parts_of_reward)
         self.means.load_state_dict(state)
         self.best, self.display.said = dict(state["best"]), set(state["said"])

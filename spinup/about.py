@@ -15,9 +15,6 @@
     [variants.double_dqn]               # a name for some settings: `spinup double_dqn`
     double = true
 
-    [renamed.old_field]                 # former name of a setting; `values` translates its former values
-    to = "new_field"
-
     [defaults.Box]                      # settings for environments with such actions or observations ("images"), or
     epochs = 10                         # for a "pretrained" model, if no preset is used; a later table overrides an
                                         # earlier one
@@ -60,10 +57,6 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # the allowed value, in 
     "metrics": ("a table of strings, such as rating = \"Elo rating\"",
                 lambda value: isinstance(value, dict) and texts([*value.values()])),
     "variants": ("tables of settings, such as [variants.NAME]", tables),
-    "renamed": ("tables with the new name, such as [renamed.OLD] with to = \"NEW\"",
-                lambda value: tables(value) and all(
-                    isinstance(now.get("to"), str) and isinstance(now.get("values", {}), dict) and
-                    {*now} <= {"to", "values"} for now in value.values())),
     "defaults": (f"tables of settings, such as [defaults.Box], for some of {', '.join(KINDS)}",
                  lambda value: tables(value) and {*value} <= {*KINDS}),
     "presets": ("tables of settings, such as [presets.\"CartPole-v1\"], in which `reached` is a table and `published` "

@@ -229,14 +229,12 @@ def test_every_algorithm_is_public():
             assert getattr(package, name).__name__ == name
 
 
-# Catches: a variant or a renamed setting that the Config does not have; an unused table in a TOML file.
+# Catches: a variant with a setting that the Config does not have; an unused table in a TOML file.
 @each_algorithm
 def test_toml_file_has_only_known_tables_and_settings(algorithm):
-    known = {"order", "parent", "family", "actions", "observations", "rewards", "metrics", "variants", "renamed",
-             "defaults", "presets"}
+    known = {"order", "parent", "family", "actions", "observations", "rewards", "metrics", "variants", "defaults",
+             "presets"}
     assert {*algorithm.about} <= known and "order" in algorithm.about
     config = algorithm.load().Config
     for settings in algorithm.variants.values():
         config(**settings)
-    for now in algorithm.about.get("renamed", {}).values():
-        assert hasattr(config, now["to"])

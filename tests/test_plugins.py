@@ -191,8 +191,6 @@ def test_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     ("[variants.x]\nlr = -1", "in [variants.x], --lr must be above 0"),
     ("variants = 3", "variants must be tables of settings"), ("[variants]\nx = 1", "variants must be tables"),
     ("presets = 3", "presets must be tables"), ('[presets]\n"CartPole-v1" = 3', "presets must be tables"),
-    ("renamed = 1", "renamed must be tables"), ("[renamed.old]", "renamed must be tables with the new name"),
-    ('[renamed.old]\nto = "nothing"', "`to` of [renamed.old] is not a setting of Config: 'nothing'"),
     ('parent = "vpgg"', "parent = 'vpgg': there is no algorithm 'vpgg'. Did you mean 'vpg'?"),
     ("metrics = 3", "metrics must be a table of strings"), ('actions = "Box"', "actions must be a list of some of"),
     ('actions = ["Boxx"]', "actions must be a list of some of"), ("orders = 1", "no key 'orders'. Did you mean")])

@@ -43,16 +43,12 @@ def plot(argv: list[str]) -> int:
     from rich.table import Table
 
     from spinup.runs.display import number
-    from spinup.runs.log import current
     from spinup.view import plots
     check_folders(args.directories)
-    value = current(args.value)
-    if value != args.value:
-        print(f"spinup: the column {args.value} is now {value}; a later release removes the old name", file=sys.stderr)
-    pictures = plots.plot(args.directories, x=args.x, smooth=args.smooth, group=args.group, value=value,
+    pictures = plots.plot(args.directories, x=args.x, smooth=args.smooth, group=args.group, value=args.value,
                           beside=args.beside, out=args.out)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    rows = plots.summary(args.directories, args.group, value)
+    rows = plots.summary(args.directories, args.group, args.value)
     for column in rows[0]:
         table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
     for row in rows:

@@ -135,7 +135,7 @@ def with_file(algorithm: Algorithm, values: dict[str, list[str]]) -> dict[str, l
     from spinup.runs.presets import read_toml
     if not values.get("config"):
         return values
-    files = [read_toml(Path(path), algorithm.load().Config, algorithm) for path in values["config"]]
+    files = [read_toml(Path(path), algorithm.load().Config) for path in values["config"]]
     found = {}
     for name in ("seed", "log-dir", "exp-name"):
         given = {str(file.get(name.replace("-", "_"), "")) for file in files}

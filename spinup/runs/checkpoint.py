@@ -101,7 +101,6 @@ def load_checkpoint(path: Path, only: str | None = None) -> dict[str, Any]:
     state = read_checkpoint(path)
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
-    state.setdefault("settings", {})                                      # older checkpoints lack them
     if not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()) or not all(
             0 <= state[name] < math.inf for name in ("update", "steps", "rows", "seconds")):
         raise UserError(damage(path))

@@ -77,12 +77,11 @@ def read_curves(directory: Path) -> Curves:
     """Read the run in `directory`. UserError if it is not a run."""
     data, progress = read_run(directory), read_progress(directory)
     subject = subject_of(directory, data["config"])
-    if "seed" not in data["config"]:
-        raise UserError(f"{directory}/config.json lacks seed; restore it")
-    older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"
+    for name, entries in (("seed", data["config"]), ("measure", data)):
+        if name not in entries:
+            raise UserError(f"{directory}/config.json lacks {name}; restore it")
     unit = "updates" if data["algorithm"].startswith("llm ") else data.get("unit", "environment steps")
-    return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older),
-                  unit)
+    return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data["measure"], unit)
 
 
 def subject_of(directory: Path, settings: dict[str, Any]) -> str:

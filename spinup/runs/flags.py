@@ -42,8 +42,6 @@ def config_parser(algorithm: Algorithm) -> Parser:
             groups[about] = parser.add_argument_group(f"settings of {about}")
         add_setting(groups[about], field, hint, help_of[field], algorithm.settings.get(field, getattr(config, field)),
                     partial(default_in_words, algorithm, field))
-    for old, now in algorithm.about.get("renamed", {}).items():           # still accepted, but not in the help
-        add_setting(groups[name], old, str if "values" in now else types[now["to"]], "", None)
     return parser
 
 

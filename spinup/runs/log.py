@@ -16,9 +16,6 @@ from spinup.runs.files import write_whole
 
 SUM = "progress.csv crc32"
 SAMPLES = "samples.jsonl"                                                 # texts of a language model
-# Former names of columns. Runs of older versions have them, and `spinup plot --value` still accepts them.
-RENAMED = {"no_contrast": "zero_variance", "kl_to_start": "kl_to_initial", "logp_preferred": "logp_chosen",
-           "logp_other": "logp_rejected"}
 ADVICE = "restore it, or train again under another --exp-name"
 
 
@@ -120,11 +117,6 @@ class Silent:
         return lambda *args: None
 
 
-def current(column: str) -> str:
-    """Return the present name of a column of `progress.csv`."""
-    return RENAMED.get(column, column)
-
-
 def check_logs(config: RunConfig) -> None:
     """UserError if the settings request a log whose package is not installed."""
     if config.wandb and getattr(find_spec("wandb"), "origin", None) is None:      # a folder wandb is a package, too
@@ -142,12 +134,11 @@ def checksum(path: Path, size: int) -> int:
 
 
 def read_progress(directory: Path) -> dict[str, list[float]]:
-    """Read the columns of a run's `progress.csv`, by their present names. UserError if it is missing or damaged."""
+    """Read the columns of a run's `progress.csv`. UserError if it is missing or damaged."""
     path, fault = Path(directory) / "progress.csv", ""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             names, *rows = list(csv.reader(file)) or [[]]
-            names = [current(name) for name in names]
         if rows and len(rows[-1]) < len(names):                           # cut by a power failure
             rows.pop()
         if len({*names}) < len(names) or any(len(row) != len(names) for row in rows):

@@ -81,8 +81,6 @@ def check_toml(algorithm: Algorithm, hints: dict[str, Any]) -> None:
                 checked(name, hints[name], value)
             except UserError as error:
                 raise UserError(f"{path}: in [{table}], {error}") from None
-    for old, now in algorithm.about.get("renamed", {}).items():
-        check_names({now["to"]: None}, [*hints], f"{path}: `to` of [renamed.{old}] is not a setting of Config:")
     for parent in algorithm.parents:
         try:
             find(parent)

@@ -3,7 +3,6 @@
 The TOML file of an algorithm may have defaults for a kind of environment, such as `[defaults.Box]`. They apply if no
 preset is used.
 """
-import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from spinup.errors import UserError, check_names, nearest, unreadable
 from spinup.registry import Algorithm, family
 from spinup.runs.config import RunConfig, settings_of, types_of
-from spinup.runs.convert import checked, flag
+from spinup.runs.convert import checked
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",
@@ -44,8 +43,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     variant, preset of the variant, TOML file, `given`. UserError if the environment or task is empty.
     """
     config: type[RunConfig] = algorithm.load().Config
-    given = up_to_date(algorithm, given)
-    from_file = up_to_date(algorithm, read_toml(Path(file), config, algorithm)) if file else {}
+    from_file = read_toml(Path(file), config) if file else {}
     asked = {**algorithm.settings, **from_file, **given}
     subject, default = config.SUBJECT, config.default_subject(asked)
     value = asked.get(subject, default)
@@ -78,23 +76,7 @@ def default_in_words(algorithm: Algorithm, setting: str, default: str) -> str:
     return "; ".join([default, *others])
 
 
-def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = True) -> dict[str, Any]:
-    """Return the settings with their current names and values; with `say`, print each renamed one on stderr."""
-    renamed, found = algorithm.about.get("renamed", {}), {}
-    for name, value in settings.items():
-        if name in renamed:
-            now = renamed[name]
-            value = now.get("values", {}).get(str(value).lower(), value)
-            if say:
-                print(f"spinup: {flag(name)} is now {flag(now['to'])} {value}; a later release will remove the old "
-                      "name",
-                      file=sys.stderr)
-            name = now["to"]
-        found[name] = value
-    return found
-
-
-def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict[str, Any]:
+def read_toml(path: Path, config: type[RunConfig]) -> dict[str, Any]:
     """Read settings from a TOML file; keys may have - or _. UserError if it is unreadable or has an unknown key."""
     if path.exists() and not path.is_file():
         raise UserError(f"--config {path} is not a regular file; give a readable TOML file")
@@ -108,5 +90,5 @@ def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict
         if "-" in name and (same := name.replace("-", "_")) in data:
             raise UserError(f"{path} has {name} and {same}, which are the same setting; leave one out")
     data = {k.replace("-", "_"): v for k, v in data.items()}
-    check_names(data, [*settings_of(config), *algorithm.about.get("renamed", {})], f"{path}: there is no setting")
+    check_names(data, settings_of(config), f"{path}: there is no setting")
     return data

@@ -49,7 +49,7 @@ def trainer(name: str) -> Callable[..., Any]:
               resume: str | Path | None = None, **given: Any) -> Any:
         given |= {} if source is None else {subject: source}
         given = {name: os.fspath(x) if isinstance(x, os.PathLike) else x for name, x in given.items()}
-        known = [*settings_of(module.Config), *algorithm.about.get("renamed", {}), *INTERNAL]
+        known = [*settings_of(module.Config), *INTERNAL]
         check_names(given, known, f"{algorithm.method} has no setting")
         with advised(algorithm):
             return module.train(configure(algorithm, given, preset, config)[0], resume)

@@ -18,7 +18,6 @@ from spinup.runs.config import RunConfig, settings_of, types_of
 from spinup.runs.convert import LARGEST
 from spinup.runs.files import read_json, write_json
 from spinup.runs.folders import describe
-from spinup.runs.presets import up_to_date
 from spinup.runs.shelf import read_about
 from spinup.runs.trust import check_modules
 
@@ -113,7 +112,6 @@ def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
     UserError for a setting that this version does not have.
     """
     config, settings = plugin.load(algorithm).Config, {}
-    data = up_to_date(algorithm, data, say=False)
     check_names(data, settings_of(config), "config.json has a setting that this version does not have:")
     for name, value in data.items():
         if isinstance(value, dict) and not isinstance(value.get("callable"), str):

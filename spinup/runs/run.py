@@ -225,7 +225,7 @@ class Run(Training):
         """Restore the state from `save_subject`. UserError if it was saved by another number of processes."""
         self.recent = deque((float(r) for r in state["recent"]), maxlen=100)          # raises if they are not numbers
         self.pending = [(float(r), int(n)) for r, n in state["pending"]]
-        others = state.get("others", [])                                  # ranks 1, 2, ...
+        others = state["others"]                                          # of ranks 1, 2, ...
         if not self.whole_episodes and len(others) != self.workers.size - 1:
             where, n = describe(self.directory), len(others) + 1
             start, longer = torchrun(n) if n > 1 else "spinup", f" --total-steps {self.config.total_steps}"

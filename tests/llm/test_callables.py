@@ -15,10 +15,6 @@ from llm.run import Run
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.masked import select
 from spinup.errors import UserError
-from spinup.registry import find
-from spinup.runs.flags import from_flags
-from spinup.runs.presets import configure
-from spinup.runs.records import config_from_json
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "total_steps": 3, "micro_batch": 8, "lr": 0.01, "warmup": 0}
@@ -246,20 +242,6 @@ def test_names_of_losses_and_advantages_are_checked():
     with pytest.raises(UserError, match="--loss must be one of dpo, "):
         dpo.Config(loss="dop")
     assert grpo.Config(loss=clip).loss is clip and dpo.Config(loss=plain_dpo).loss is plain_dpo
-
-
-# Catches: a former flag, argument or run folder that can no longer be read; a renamed setting without a message.
-def test_former_names_of_settings_are_read(capsys):
-    algorithm = find("llm grpo")
-    assert configure(algorithm, {"scale": "none"}, preset="none")[0].advantage == "mean"
-    assert "--scale is now --advantage mean" in capsys.readouterr().err
-    assert from_flags(algorithm, ["--scale", "none"])[0].advantage == "mean"
-    assert config_from_json(algorithm, {"scale": "none", "lr": 0.5}).advantage == "mean"
-    given = {"start_accuracy": 0.25, "checkpointing": True, "draws": 2}
-    config = configure(algorithm, given, preset="none")[0]
-    assert (config.sft_accuracy, config.gradient_checkpointing, config.max_rollouts) == (0.25, True, 2)
-    assert "--draws is now --max-rollouts 2" in capsys.readouterr().err
-    assert config_from_json(algorithm, {"scale": "group"}).advantage == "group"
 
 
 # Catches: a name that is missing in its table or in the settings.

@@ -24,7 +24,6 @@ from spinup.registry import algorithms
 from spinup.runs.config import Range, comments, settings_of, types_of
 from spinup.runs.convert import flag
 from spinup.runs.files import read_json, write_json
-from spinup.runs.log import read_progress
 from spinup.view.statistics import mean_interval
 
 RUN = Path("runs/x/x_s1")
@@ -418,17 +417,6 @@ def test_plot_draws_runs_and_prints_their_held_out_accuracy(run, cli, beginner, 
         assert f"<!-- {words} -->" in drawn
     assert cli("plot", run, "--value", "kl_to_initial", "--x", "time", "--out", "y.png").code == 0
     check_refused(cli("plot", run, "--value", "kl_to_inital"), "Did you mean 'kl_to_initial'?")
-
-
-# Catches: former names of columns, in a run or on the command line, that are no longer read.
-def test_former_names_of_columns_are_read(run, cli, tmp_path):
-    older = shutil.copytree(run, tmp_path / "other" / "older")
-    rows = (older / "progress.csv").read_text()
-    (older / "progress.csv").write_text(rows.replace("kl_to_initial", "kl_to_start"))
-    done = cli("plot", older, "--value", "kl_to_start", "--out", "z.png")
-    assert done.code == 0 and "the column kl_to_start is now kl_to_initial" in done.err
-    assert cli("plot", older, "--value", "kl_to_initial", "--out", "z.png").code == 0
-    assert list(read_progress(older)) == list(read_progress(run))
 
 
 # Runs with a learned reward, or with preference pairs.

@@ -237,7 +237,7 @@ def test_environment_in_the_file_selects_the_preset(tmp_path):
 def test_invalid_settings_file_is_refused(text, words, tmp_path):
     (tmp_path / "mine.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError) as refused:
-        read_toml(tmp_path / "mine.toml", ppo.Config, PPO)
+        read_toml(tmp_path / "mine.toml", ppo.Config)
     assert words in str(refused.value) and "mine.toml" in str(refused.value) and "\n" not in str(refused.value)
 
 
