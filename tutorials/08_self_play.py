@@ -18,7 +18,7 @@ import tempfile
 
 import numpy as np
 
-from spinup import load, self_play
+from spinup import self_play
 from spinup.algos.self_play import opponents
 from spinup.arena.players import Player, minimax, random_moves, trained
 from spinup.arena.tournament import play
@@ -232,7 +232,7 @@ assert "".join(shown[-1]).count("X") == (len(shown) + 1) // 2
 
 # %%
 ENV, GAMES = "TicTacToe-v0", 30 // len(SIZE["seeds"])   # games per pair, moving first
-rated = [player for run in runs for player in trained(run.directory, ENV, 6, load)]
+rated = [player for run in runs for player in trained(run.directory, ENV, 6)]
 rated += [Player("random", random_moves), Player("minimax", minimax)]
 rng, number = np.random.default_rng(0), len(rated)
 scores = np.zeros((number, number))

@@ -299,13 +299,12 @@ def cartpole(student):
     from pathlib import Path
 
     from spinup import cql
-    from spinup.runs.public import load
     from spinup.view.record import record
 
     with tempfile.TemporaryDirectory() as folder, patch("spinup.algos.cql.conservative_penalty",
                                                         student.conservative_penalty):
         file = Path(folder, "cartpole.npz")
-        record(["shelf/ppo-CartPole-v1"], file, steps=5000, noise=[0.5, 1.0], stochastic=False, seed=1, load=load)
+        record(["shelf/ppo-CartPole-v1"], file, steps=5000, noise=[0.5, 1.0], stochastic=False, seed=1)
         result = cql(data=str(file), total_steps=3000, hidden=(64, 64), lr=1e-3, batch_size=128, seed=1,
                      log_dir=folder, quiet=True, tensorboard=False)
     found = result.progress["test_return"][-1]

@@ -21,6 +21,7 @@ from spinup.errors import UserError
 from spinup.registry import family, find
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run
+from spinup.runs.public import load
 from spinup.runs.records import read_run
 
 FORFEIT = -1            # the move of a player that returns no move: it loses the game
@@ -133,12 +134,9 @@ def scripted(game: str) -> dict[str, Moves]:
     return SCRIPTED.get(game, {"random": random_moves})
 
 
-def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any]) -> list[Player]:
+def trained(directory: Path, env: str, versions: int) -> list[Player]:
     """Return the policy of a run as a player. If it learned by self-play, `versions` of its past versions come before
-    it.
-
-    load: makes a policy from a folder. UserError if it was trained in another environment than `env`.
-    """
+    it. UserError if it was trained in another environment than `env`."""
     directory = find_run(directory)
     game = game_of(directory)
     if (learned_in := find_game(game)[1]) != env:

@@ -39,9 +39,8 @@ def arena(argv: list[str]) -> int:
                         help="folder of the results. [arena]")
     args = parser.parse(argv)
     from spinup.arena.command import arena as hold
-    from spinup.runs.public import load
     return hold(args.entries, game=args.game, games_each=args.games, batch=args.batch, versions=args.versions,
-                seconds=args.seconds, memory_mb=args.memory, seed=args.seed, out=args.out, load=load)
+                seconds=args.seconds, memory_mb=args.memory, seed=args.seed, out=args.out)
 
 
 def play(argv: list[str]) -> int:
@@ -56,9 +55,8 @@ def play(argv: list[str]) -> int:
     from spinup.arena.command import game_meant, opponent
     from spinup.arena.games import find_game
     from spinup.arena.play import against
-    from spinup.runs.public import load
     game = game_meant([Path(args.player)], args.game)
-    return against(opponent(args.player, game, find_game(game)[1], load), game, begin=not args.second, seed=args.seed)
+    return against(opponent(args.player, game, find_game(game)[1]), game, begin=not args.second, seed=args.seed)
 
 
 COMMANDS = {"arena": arena, "play": play}

@@ -43,10 +43,9 @@ def record(argv: list[str]) -> int:
     if not args.sources:
         parser.error("give the folder of a run, such as runs/NAME/NAME_s1, or random:CartPole-v1")
     from spinup.runs.display import quoted
-    from spinup.runs.public import load
     from spinup.view.record import record as record_all
     print(record_all(args.sources, args.out, steps=args.steps, noise=args.noise, stochastic=args.stochastic,
-                     seed=args.seed, load=load))
+                     seed=args.seed))
     print(f"written to {args.out}; `spinup record --card {quoted(str(args.out))}` shows this again")
     return 0
 

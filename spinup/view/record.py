@@ -25,6 +25,7 @@ from spinup.runs.files import write_whole
 from spinup.runs.folders import check_writable, describe, find_run, lock
 from spinup.runs.offline import shape_of_actions
 from spinup.runs.policy import Policy
+from spinup.runs.public import load
 from spinup.runs.records import config_from_json, read_run, versions
 from spinup.runs.replay import ReplayFiles, make_replay
 from spinup.runs.values import reading
@@ -34,8 +35,7 @@ REPLAY, RANDOM = "replay:", "random:"
 ROW = 1000              # bytes of Python objects for each step of an episode
 
 
-def record(sources: list[str], out: Path, *, steps: int, noise: list[float], stochastic: bool, seed: int,
-           load: Callable[[Path], Policy]) -> str:
+def record(sources: list[str], out: Path, *, steps: int, noise: list[float], stochastic: bool, seed: int) -> str:
     """Record a dataset from all sources, one after the other, and write it to `out`. Return its card.
 
     Args:
@@ -46,7 +46,6 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
         noise: shares of random actions. The policy of each run is recorded once with each share.
         stochastic: sample the policy's actions as in training; otherwise take the most likely ones.
         seed: random seed of the episodes and the actions.
-        load: loads the policy of a run folder.
     UserError if a source does not exist or has another environment, or if the file exists. Nothing is written then.
     """
     if out.exists() or not out.parent.is_dir() or out.suffix != ".npz":
@@ -65,7 +64,7 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
         tell, done = tell_progress(f"recording {rollouts * steps:,} steps", rollouts * steps, rollouts > 0), count(1)
         parts, said = [], []
         for source in sources:
-            for data, words in recorded(source, env, envs, steps, noise, stochastic, rng, load,
+            for data, words in recorded(source, env, envs, steps, noise, stochastic, rng,
                                         lambda: tell(next(done))):
                 parts.append(data)
                 said.append({"source": source, "actions": words, "steps": len(data),
@@ -126,8 +125,7 @@ def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[float], stochastic: bool,
-             rng: np.random.Generator, load: Callable[[Path], Policy],
-             stepped: Callable[[], None]) -> list[tuple[Dataset, str]]:
+             rng: np.random.Generator, stepped: Callable[[], None]) -> list[tuple[Dataset, str]]:
     """Return the parts of a dataset that one source gives, each with the origin of its actions in words. Call
     `stepped` after every step."""
     if source.startswith(RANDOM):

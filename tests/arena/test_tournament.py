@@ -190,8 +190,7 @@ def trained(tmp_path_factory):
 # Catches: a version that plays with the weights of another or is rated at its steps; a last version that is not the
 # final policy.
 def test_earlier_versions_play_with_their_own_weights(trained):
-    import spinup as library
-    players = gather([trained.directory], "tictactoe", "TicTacToe-v0", 3, 1, 512, library.load)
+    players = gather([trained.directory], "tictactoe", "TicTacToe-v0", 3, 1, 512)
     assert [p.name for p in players[:2]] == ["random", "minimax"]
     assert [p.steps for p in players[2:]] == [0, 2048, 5120, 8192]
     board, rng = TicTacToe(4000), np.random.default_rng(0)
@@ -249,10 +248,9 @@ def test_players_of_the_same_name_get_the_names_of_their_folders(cli, tmp_path):
 def test_runs_of_the_same_name_get_the_names_of_their_folders(trained, tmp_path):
     import shutil
 
-    import spinup as library
     run = trained.directory
     other = shutil.copytree(run.parent, tmp_path / run.parent.name) / run.name
-    players = gather([run, other], "tictactoe", "TicTacToe-v0", 1, 1, 512, library.load)[2:]
+    players = gather([run, other], "tictactoe", "TicTacToe-v0", 1, 1, 512)[2:]
     name = run.name.replace("_TicTacToe-v0", "")
     ends = [f"{folder.parent.parent.name}/{folder.parent.name}/{name}" for folder in (run, other)]
     assert [p.name for p in players] == [ends[0] + " @0", ends[0], ends[1] + " @0", ends[1]]
@@ -328,10 +326,9 @@ def test_wrong_arguments_get_an_error_with_what_to_type(line, words, cli, tmp_pa
 
 
 def test_run_in_another_environment_is_refused(trained, tmp_path):
-    import spinup as library
     with pytest.raises(UserError, match="was trained in TicTacToe-v0, not in ConnectFour-v0"):
         arena([trained.directory], game="connect_four", games_each=5, batch=5, versions=1, seconds=1, memory_mb=512,
-              seed=0, out=tmp_path / "out", load=library.load)
+              seed=0, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -342,7 +339,7 @@ def test_run_with_several_frames_is_refused(tmp_path):
              "quiet": True, "tensorboard": False, "log_dir": tmp_path.as_posix(), "frame_stack": 2}
     run = library.ppo(**short).directory
     with pytest.raises(UserError, match="was trained with --frame-stack, which a tournament does not support"):
-        gather([run], "tictactoe", "TicTacToe-v0", 3, 1, 512, library.load)
+        gather([run], "tictactoe", "TicTacToe-v0", 3, 1, 512)
     with pytest.raises(UserError, match="self_play sees one position at a time; leave out --frame-stack"):
         library.self_play(**short)
 

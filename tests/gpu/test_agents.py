@@ -45,7 +45,7 @@ def test_agent_trains_and_resumes(name, device, tmp_path):
 @pytest.mark.parametrize("name, env", [("bc", "Pendulum-v1"), ("td3_bc", "Pendulum-v1"), ("iql", "Pendulum-v1"),
                                        ("cql", "CartPole-v1"), ("decision_transformer", "CartPole-v1")])
 def test_agent_learns_from_a_dataset(name, env, device, tmp_path):
-    record([f"random:{env}"], tmp_path / "d.npz", steps=100, noise=[0.0], stochastic=False, seed=1, load=spinup.load)
+    record([f"random:{env}"], tmp_path / "d.npz", steps=100, noise=[0.0], stochastic=False, seed=1)
     size = {"layers": 1, "width": 8} if name == "decision_transformer" else {"hidden": (16, 16)}
     run = getattr(spinup, name)(data=str(tmp_path / "d.npz"), **TINY, **size, total_steps=20, batch_size=8,
                                 test_episodes=1, device=str(device), log_dir=str(tmp_path))

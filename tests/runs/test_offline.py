@@ -26,8 +26,7 @@ FLAGS = ("--total-steps", "60", "--batch-size", "8", "--hidden", "4", "--test-ep
 def data(tmp_path, monkeypatch):
     """The name of a CartPole dataset in the working folder."""
     monkeypatch.chdir(tmp_path)
-    record(["random:CartPole-v1"], tmp_path / "d.npz", steps=200, noise=[0.0], stochastic=False, seed=1,
-           load=load_policy)
+    record(["random:CartPole-v1"], tmp_path / "d.npz", steps=200, noise=[0.0], stochastic=False, seed=1)
     return "d.npz"
 
 
@@ -58,8 +57,7 @@ def test_extended_run_equals_a_longer_run(name, data, cli, tmp_path):
         flags = ("--data", data, *FLAGS[2:4], *FLAGS[6:], "--layers", "1", "--width", "8", "--context", "3",
                  "--warmup", "5", "--no-anneal")
     if init:
-        record(["shelf/ppo-CartPole-v1"], tmp_path / "other.npz", steps=200, noise=[0.0], stochastic=True, seed=2,
-               load=load_policy)
+        record(["shelf/ppo-CartPole-v1"], tmp_path / "other.npz", steps=200, noise=[0.0], stochastic=True, seed=2)
         first = tuple("other.npz" if word == data else word for word in flags)
         assert cli(name, "--exp-name", "first", "--total-steps", "20", *first).code == 0
         flags += (init, "runs/first")
@@ -105,8 +103,7 @@ def test_mismatched_data_or_environment_is_refused_in_one_sentence(data, cli, tm
     done = cli("td3_bc", "--data", data, *FLAGS)
     assert done.code == 2 and "td3_bc cannot act in Discrete(2)" in done.err and not (tmp_path / "runs").exists()
     assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
-    record(["random:CartPole-v1"], tmp_path / "e.npz", steps=200, noise=[0.0], stochastic=False, seed=2,
-           load=load_policy)
+    record(["random:CartPole-v1"], tmp_path / "e.npz", steps=200, noise=[0.0], stochastic=False, seed=2)
     shutil.copy("e.npz", data)
     done = cli("resume", "runs/a", "--total-steps", "90")
     assert done.code == 2 and "was trained on a dataset other than d.npz" in done.err
@@ -195,8 +192,7 @@ def test_run_resumes_with_a_moved_dataset(data, cli, tmp_path):
     assert lost.code == 2 and "d.npz; if it was moved, give its new path with --data" in lost.err
     assert cli("resume", "runs/a", "--total-steps", "90", "--data", "moved.npz").code == 0
     assert cli("resume", "runs/a", "--total-steps", "120", "--data", "moved.npz").code == 0
-    record(["random:CartPole-v1"], tmp_path / "other.npz", steps=200, noise=[0.0], stochastic=False, seed=2,
-           load=load_policy)
+    record(["random:CartPole-v1"], tmp_path / "other.npz", steps=200, noise=[0.0], stochastic=False, seed=2)
     other = cli("resume", "runs/a", "--total-steps", "150", "--data", "other.npz")
     assert other.code == 2 and "was trained on a dataset other than other.npz" in other.err
     spinup.ppo("CartPole-v1", preset="none", num_envs=2, rollout_steps=32, hidden=(4,), total_steps=64, threads=1,

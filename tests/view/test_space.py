@@ -79,7 +79,7 @@ def test_wrong_range_gives_one_sentence(typed, message):
 def test_every_algorithm_has_a_valid_recommended_space(algorithm, tmp_path):
     given = []
     if issubclass(algorithm.load().Config, OfflineConfig):
-        record(["random:Pendulum-v1"], tmp_path / "d.npz", steps=1, noise=[], stochastic=False, seed=1, load=None)
+        record(["random:Pendulum-v1"], tmp_path / "d.npz", steps=1, noise=[], stochastic=False, seed=1)
         given = ["--data", str(tmp_path / "d.npz")]
 
     def works(flags):

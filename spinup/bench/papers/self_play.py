@@ -183,7 +183,7 @@ def lines_that_beat(moves: Moves) -> int:
 def rating_over_training(game: str, folder: Path) -> tuple[list[int], list[float]]:
     """Steps and ratings of ten versions of a run, from a tournament between them."""
     make_game, env = find_game(game)
-    players = trained(folder, env, 9, load)
+    players = trained(folder, env, 9)
     record = Record.empty([p.name for p in players], [p.version for p in players])
     tournament(record, lambda i, j, n, rng: play(make_game(n, 0), players[i], players[j], rng), 400, 20,
                np.random.default_rng(0))
@@ -193,7 +193,7 @@ def rating_over_training(game: str, folder: Path) -> tuple[list[int], list[float
 def meet(game: str, one: Path, other: Path) -> list[float]:
     """Scores of one run's policy against another's, game by game, with sampled actions."""
     make_game, env = find_game(game)
-    first, second = (trained(folder, env, 0, load)[-1] for folder in (one, other))
+    first, second = (trained(folder, env, 0)[-1] for folder in (one, other))
     rng = np.random.default_rng(0)
     return [*play(make_game(GAMES // 2, 1), first, second, rng),
             *(1 - score for score in play(make_game(GAMES // 2, 2), second, first, rng))]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from spinup import load
 from spinup.arena.games import LEARNED_IN, find_game
 from spinup.arena.players import ILLEGAL, Player, scripted, trained
 from spinup.arena.tournament import Record, play, tournament
@@ -85,7 +84,7 @@ def game_of(kind: str) -> str:
 
 def most_likely(folder: Path, game: str) -> Player:
     """Return the policy of a run as a player that takes its most likely moves."""
-    player = trained(folder, LEARNED_IN[game], 0, load)[-1]
+    player = trained(folder, LEARNED_IN[game], 0)[-1]
     if player.reader is None:
         from spinup.bench.papers.self_play import greedy
         return Player("policy", greedy(folder))
@@ -106,7 +105,7 @@ def against_scripted(game: str, folder: Path) -> dict[str, Any]:
     `illegal` is the share of illegal moves in as many games with sampled moves.
     """
     found: dict[str, Any] = {}
-    player, sampled = most_likely(folder, game), trained(folder, LEARNED_IN[game], 0, load)[-1]
+    player, sampled = most_likely(folder, game), trained(folder, LEARNED_IN[game], 0)[-1]
     chosen = counted(sampled)
     for name, moves in scripted(game).items():
         other = Player(name, moves)
@@ -135,7 +134,7 @@ def counted(player: Player) -> Counter[str]:
 def over_training(game: str, folder: Path) -> dict[str, Any]:
     """Steps and ratings of ten versions of a run, from a tournament between them; the rank correlation of both; and
     the share of games that each version loses to random moves."""
-    players = trained(folder, LEARNED_IN[game], VERSIONS, load)
+    players = trained(folder, LEARNED_IN[game], VERSIONS)
     steps, ratings = [p.steps or 0 for p in players], rated(game, players)
     random = Player("random", scripted(game)["random"])
     lost = [meet(game, player, random, 200).count(0.0) / 200 for player in players]

@@ -29,7 +29,6 @@ from spinup.envs.ratings import MEAN, elo
 from spinup.envs.worlds.boards import BOARDS
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.public import load
 
 TASK = TicTacToe()
 TOKENIZER = CharTokenizer(TASK.alphabet)
@@ -340,7 +339,7 @@ def test_watch_eval_and_arena_accept_a_self_play_run(watch, cli, tmp_path):
 @pytest.mark.long
 def test_arena_players_sample_from_the_past_versions_of_a_run(watch):
     seen = watch(total_steps=6, versions=3, lr=0.02)
-    players = trained(seen.result.directory, "TicTacToe-v0", 2, load)
+    players = trained(seen.result.directory, "TicTacToe-v0", 2)
     assert [p.steps for p in players] == [0, 4, 6] and len({p.version for p in players}) == 3
     pool = load_checkpoint(seen.result.directory / "checkpoint.pt")["parts"]["pool"]
     model = copy.deepcopy(seen.result.policy.model)
@@ -356,7 +355,7 @@ def test_arena_players_sample_from_the_past_versions_of_a_run(watch):
             share = np.array([np.mean(moves == m) for m in range(9)])
             np.testing.assert_allclose(share, pi[own], atol=0.1)
             assert np.mean(moves == NO_MOVE) == pytest.approx(1 - pi[own].sum(), abs=0.1)
-    scores = compete(BOARDS["tictactoe"](40), players[0], gather([], "tictactoe", "TicTacToe-v0", 0, 1, 64, load)[0],
+    scores = compete(BOARDS["tictactoe"](40), players[0], gather([], "tictactoe", "TicTacToe-v0", 0, 1, 64)[0],
                      np.random.default_rng(0))
     assert players[0].faults[ILLEGAL] >= scores.count(0.0) // 2 > 0
 
@@ -387,8 +386,8 @@ def test_training_reduces_illegal_moves(tmp_path):
                            log_dir=str(tmp_path))
     illegal = result.progress["illegal_moves"]
     assert illegal[0] > 0.5 and illegal[-1] < 0.3             # .22 with this seed
-    untrained, me = trained(result.directory, "TicTacToe-v0", 1, load)
-    random = gather([], "tictactoe", "TicTacToe-v0", 0, 1, 64, load)[0]
+    untrained, me = trained(result.directory, "TicTacToe-v0", 1)
+    random = gather([], "tictactoe", "TicTacToe-v0", 0, 1, 64)[0]
     for player in (untrained, me):
         compete(BOARDS["tictactoe"](200), player, random, np.random.default_rng(0))
     assert me.faults[ILLEGAL] < untrained.faults[ILLEGAL] - 8             # 180 and 199 with this seed
