@@ -14,7 +14,7 @@ from llm.policy.scalar import RewardModel
 from llm.restore import answers, load, open_run, writer
 from llm.tasks.held_out import held_out
 from llm.tasks.make import make_task
-from llm.tasks.task import Problem, Task, input_of, speech
+from llm.tasks.task import Problem, Task, input_of
 from spinup.errors import UserError
 from spinup.runs.folders import describe
 from spinup.view.statistics import ANYWHERE, SHARE, in_words, interval
@@ -34,7 +34,7 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
         found, words = of_pairs((margin > 0) + (margin == 0) / 2)
     else:
         asked = held_out(task, problems, seed)
-        found, words = of_policy(writer(folder, data, task, device, seed), task, asked, measure)
+        found, words = of_policy(writer(folder, data, device, seed), task, asked, measure)
     if as_json:
         return json.dumps({"directory": str(folder), "task": task.name, **found})
     return f"{describe(folder)}: {words}"
@@ -52,7 +52,7 @@ def evaluate_on(directory: Path, given: str, *, reward: str | None = None, probl
     if isinstance(trained, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; give the folder of a policy")
     policy = LanguagePolicy(trained.model, trained.tokenizer, max_tokens or task.max_tokens, trained.temperature,
-                            seed, **speech(task))
+                            seed)
     asked = held_out(task, problems, seed)
     found, words = of_policy(policy, task, asked, task.measure, samples)
     if as_json:

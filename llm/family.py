@@ -16,7 +16,6 @@ from llm.policy.load import load_unmerged, pretrained
 from llm.tasks.board_games import BoardGame
 from llm.warmup import check as check_start
 from spinup.errors import UserError
-from spinup.machine import find_device
 from spinup.registry import Algorithm
 from spinup.runs.folders import describe
 
@@ -90,4 +89,3 @@ def check_drawn(stochastic: bool) -> None:
 def check(algorithm: Algorithm, config: LanguageConfig) -> None:
     """Raise UserError if task, model, device or folder would stop a run with these settings. Create nothing."""
     check_start(config)
-    find_device(config.device, gpu_helps=False)

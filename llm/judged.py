@@ -33,7 +33,7 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
     if task.pairs is not None:
         given = task.pairs(True)
         return [given[i][1:] for i in rng.permutation(len(given))[:n]]
-    policy, found = writer(start_of(folder, data), data, task, device, seed), []
+    policy, found = writer(start_of(folder, data), data, device, seed), []
     for _ in range(PATIENCE):
         asked = problems_of(task, n, rng, True)
         texts, rewards = answers(policy, task, asked, 2)
@@ -61,7 +61,7 @@ def judge_in(folder: Path, data: dict[str, Any], task: Task, device: str) -> tup
     if data.get("judges"):
         model = load_reward_model(folder, device, unfinished=True)
         return model.judge_tokens, tokens_with(model.tokenizer)
-    policy = writer(folder, data, task, device)
+    policy = writer(folder, data, device)
     tokenizer, temperature, where = policy.tokenizer, policy.temperature, policy.model.device
     reference = load_model(start_of(folder, data)).model.to(where)
 

@@ -82,6 +82,23 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
             "libraries": 0 if cuda else LIBRARIES}
 
 
+def too_large(cfg: LanguageConfig, parts: dict[str, float], there: float) -> UserError:
+    """Return the error for a model that does not fit, with advice.
+
+    parts: memory that the run needs with the smallest micro-batch, in bytes. there: memory that is available.
+    """
+    added = ["--lora 16"] * (not cfg.lora)
+    if "--gradient-checkpointing" in cfg.LEAN and not cfg.gradient_checkpointing:
+        added.append("--gradient-checkpointing")
+    advice = f"add {' or '.join(added)}, " if added else ""
+    whole, lower = sum(parts.values()), "--model or --max-tokens"
+    if parts["KV caches"] > whole / 2:
+        names = ("--prompts", "--samples") if hasattr(cfg, "prompts") else ()
+        lower = ", ".join(["--model", "--max-tokens", *names]) + " or --held-out"
+    return UserError(f"training {cfg.model} needs about {whole / GB:.1f} GB of memory, and {there / GB:.1f} GB are "
+                     f"available; choose a smaller {lower}, {advice}or use a device with more memory")
+
+
 def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False,
         judge: Module | None = None) -> None:
     """Set the micro-batch of a pretrained model, if it is automatic, and print the memory that the run needs.
@@ -115,17 +132,7 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     wholes = {size: sum(parts(size).values()) for size in SIZES if size * cfg.MODELS[0] <= SIZES[0]}
     fitting = next((size for size, whole in wholes.items() if whole <= there), 0)
     if not fitting:
-        added = ["--lora 16"] * (not cfg.lora)
-        if "--gradient-checkpointing" in cfg.LEAN and not cfg.gradient_checkpointing:
-            added.append("--gradient-checkpointing")
-        advice = f"add {' or '.join(added)}, " if added else ""
-        lower = "--model or --max-tokens"
-        if (least := parts(SIZES[-1]))["KV caches"] > sum(least.values()) / 2:
-            names = ("--prompts", "--samples") if hasattr(cfg, "prompts") else ()
-            lower = ", ".join(["--model", "--max-tokens", *names]) + " or --held-out"
-        raise UserError(f"training {cfg.model} needs about {wholes[SIZES[-1]] / GB:.1f} GB of memory, and "
-                        f"{there / GB:.1f} GB are available; choose a smaller {lower}, {advice}"
-                        "or use a device with more memory")
+        raise too_large(cfg, parts(SIZES[-1]), there)
     cfg.micro_batch = cfg.micro_batch or (0 if resumed else fitting)
     found = parts(size := cfg.micro_batch or cfg.responses)
     if not cfg.quiet:

@@ -24,6 +24,7 @@ from llm.warmup import check as check_start
 from spinup.errors import UserError, check_names
 from spinup.machine import find_device
 from spinup.registry import find
+from spinup.runs import ranks
 from spinup.runs.config import settings_of
 from spinup.runs.convert import flag
 from spinup.runs.folders import check_exp_name, describe
@@ -82,6 +83,8 @@ def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]])
 
     Raise UserError if a stage could not start, or if its folder holds a run with other settings.
     """
+    if ranks.wanted(1) > 1:
+        raise UserError("the stages of a recipe start their own processes; leave out torchrun, and add --workers")
     check_names(own, [step.name for step in recipe.steps], f"the recipe {recipe.name} has no stage")
     for task in recipe.evaluate:
         try:

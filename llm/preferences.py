@@ -5,7 +5,6 @@ In a `Batch` of pairs, row 2 i is the chosen (preferred) response of pair i, and
 import math
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,14 @@ from torch import Tensor
 
 from llm.config import FEW, PreferenceConfig
 from llm.learn import logp_under
-from llm.policy.load import Start
-from llm.policy.scalar import RewardModel, ScalarModel
 from llm.rollout import Batch, join
-from llm.run import Result, Run
+from llm.run import Run
 from llm.tasks.check import problems_of
 from llm.tasks.pairs import left_out
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import Problem
 from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.display import tell_progress
-from spinup.runs.log import read_progress
 from spinup.runs.training import Training
 
 HELD_OUT_PAIRS = 512    # most held-out pairs, compared without noise; 4 * `held_out` if that is less
@@ -170,7 +166,7 @@ def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
     rows = rows_of(torch.arange(0, n, max(1, -(-n // RANKED)), device=run.device))
     some = pairs.pick(rows)
     logp = logp_under(run.model, run.config, some)
-    now = select(logp - before[rows][:, :logp.shape[1]], some.responses.mask).sum(1).view(-1, 2)
+    now = select(logp - before[rows], some.responses.mask).sum(1).view(-1, 2)
     return accuracy(now[:, 0] - now[:, 1])
 
 
@@ -188,11 +184,6 @@ class RewardRun(Run):
 
     results = Training.results
 
-    def __init__(self, config: PreferenceConfig, task: Task, start: Start,
-                 resume: str | Path | None = None):
-        super().__init__(config, task, start, resume)
-        self.measure = "pair_accuracy"
-
     def describe_subject(self) -> dict[str, Any]:
         return {**super().describe_subject(), "judges": True}
 
@@ -204,11 +195,3 @@ class RewardRun(Run):
         self.means.clear()
         self.clock.restart()
         return means
-
-    def result(self, model: ScalarModel) -> Result:
-        """End the run and return its result, which holds the reward model."""
-        self.finish()
-        if not self.leads:
-            return None
-        return Result(RewardModel(model, self.tokenizer), read_progress(self.directory), self.directory, self.status,
-                      self.best.get(self.measure, math.nan), self.measure)

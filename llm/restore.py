@@ -77,12 +77,11 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
     return folder, data, make_task(given["task"], given["reward"] or None)
 
 
-def writer(folder: Path, data: dict[str, Any], task: Task, device: str, seed: int = 0) -> LanguagePolicy:
+def writer(folder: Path, data: dict[str, Any], device: str, seed: int = 0) -> LanguagePolicy:
     """Load the policy in a folder, in fp32, with the sampling settings of the config.json `data`."""
     start = load_model(folder)
     start.tokenizer.set_chat(data.get("system"), data.get("template") or {})             # the initial policy may differ
-    return LanguagePolicy(start.model.to(find_device(device, True)), start.tokenizer, *sampling_of(folder, data), seed,
-                          **speech(task))
+    return LanguagePolicy(start.model.to(find_device(device, True)), start.tokenizer, *sampling_of(folder, data), seed)
 
 
 def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from llm.policy.generate import Prompts, Responses, Sampler, Tool
 from llm.policy.policy import Turns, check_context, for_tokens, texts_of
@@ -40,14 +41,9 @@ class Batch:
                        turns=[self.turns[i] for i in rows.tolist()] if self.turns else [])
 
 
-def untimed(phase: str) -> AbstractContextManager:
-    """Time nothing; the default for `timed`."""
-    return nullcontext()
-
-
 def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequence[Problem], *, samples: int = 1,
            max_tokens: int, generator: torch.Generator | None, temperature: float = 1.0, greedy: int = 0,
-           timed: Callable[[str], AbstractContextManager] = untimed) -> Batch:
+           timed: Callable[[str], AbstractContextManager] = nullcontext) -> Batch:
     """Sample `samples` responses of the policy to each problem, and compute their rewards.
 
     Args:
@@ -130,9 +126,8 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
         mask, row = zip(*found, (float(not over), tokenizer.end), strict=True)
         ids.append(row[:max_tokens])
         own.append(mask[:max_tokens])
-    longest = max(map(len, ids))
-    mask = torch.tensor([[*m, *[0.0] * (longest - len(m))] for m in own], device=device)
-    padded = torch.tensor([[*i, *[tokenizer.end] * (longest - len(i))] for i in ids], device=device)
+    mask = pad_sequence([torch.tensor(m) for m in own], True).to(device)
+    padded = pad_sequence([torch.tensor(i) for i in ids], True, tokenizer.end).to(device)
     of = torch.arange(len(problems), device=device).repeat_interleave(samples)
     lengths = torch.tensor([len(i) for i in ids], device=device)
     ended = torch.tensor([i[-1] in tokenizer.ends for i in ids], device=device)

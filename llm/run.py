@@ -73,7 +73,7 @@ class Run(Training):
         if self.resumed:
             as_before(config, self.directory, self.tokenizer)
         if self.pretrained:
-            fit(config, self.model, longest, self.max_tokens, self.resumed, getattr(task.judge, "model", None))
+            fit(config, self.model, longest, self.max_tokens, self.resumed, task.judge and task.judge.model)
         self.start, self.reference, self.checksum = start, start.reference(), start.checksum()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
@@ -90,8 +90,7 @@ class Run(Training):
         self.others: dict[str, Any] = {"a file of the task or of its reward": fingerprints(config.task, config.reward)}
         if task.judge is not None:
             task.judge.serve(self.device, config.micro_batch)
-            if hasattr(task.judge, "model"):
-                self.depend_on("the reward model", task.judge.model)
+            self.depend_on("the reward model", task.judge.model)
         if config.off_policy:
             from llm.ahead import Source  # not above: other runs need neither processes nor HTTP
             self.source = Source(self, longest + self.max_tokens)
@@ -177,14 +176,14 @@ class Run(Training):
                 found.append(self.sample(self.held_out, 1, 1, generator))
             return found
 
-    def result(self) -> Result | None:
-        """End the run and return its result, which holds the policy. Ranks other than 0 return None."""
+    def result(self, reward_model: Any = None) -> Result | None:
+        """End the run and return its result, with the policy or the reward model. Ranks other than 0 return None."""
         self.finish()
         model = self.divided.undivided() if self.divided else self.model
         if not self.leads:
             return None
-        policy = LanguagePolicy(model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed,
-                                **speech(self.task))
+        policy = reward_model or LanguagePolicy(model, self.tokenizer, self.max_tokens, self.config.temperature,
+                                                self.config.seed, **speech(self.task))
         progress = read_progress(self.directory) if self.rows else {}
         return Result(policy, progress, self.directory, self.status, self.best.get(self.measure, math.nan),
                       self.measure)
@@ -240,7 +239,8 @@ class Run(Training):
         if more := true_rewards(self.task, sampled):
             self.best["held_out_gold"] = float(np.mean(more["true_reward"]))
         self.log_file.write_samples(as_lines(sampled, self.steps, more))
-        self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
+        if self.measure in self.logged:
+            self.best[self.measure] = self.logged[self.measure]
         means = self.means.of_row()
         seconds = self.clock.training
         with self.timed("evaluation"):

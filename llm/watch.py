@@ -22,12 +22,12 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
     if data.get("judges"):
         pairs = judged(folder, data, task, find_pairs(folder, data, task, prompts, seed, device), device)
         for (problem, *texts), said in zip(*pairs, strict=True):
-            verdict = "   ranked correctly" if said[0] > said[1] else "   ranked incorrectly"
-            console.print(Text(as_text(problem), "bold") + Text(verdict, "dim"))
+            verdict = "equal rewards" if said[0] == said[1] else f"ranked {'' if said[0] > said[1] else 'in'}correctly"
+            console.print(Text(as_text(problem), "bold") + Text(f"   {verdict}", "dim"))
             for kind, style, text, worth in zip(("chosen", "rejected"), ("green", "red"), texts, said, strict=True):
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
-    policy, gold = writer(folder, data, task, device, seed), task.gold
+    policy, gold = writer(folder, data, device, seed), task.gold
     problems = held_out(task, prompts, seed)
     texts, rewards = answers(policy, task, problems, samples)
     for i, problem in enumerate(problems):

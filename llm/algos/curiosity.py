@@ -43,7 +43,6 @@ from torch.nn.functional import pad
 from llm.algos.grpo import centred, group_advantage
 from llm.config import GroupConfig
 from llm.learn import SCORED, Loss, logp_under, rescored
-from llm.memory import enough_memory
 from llm.policy.generate import Responses
 from llm.policy.score import read
 from llm.policy.transformer import Transformer
@@ -164,8 +163,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Evaluate the batch: two rewards, two baselines, one advantage.
             if cfg.bonus == "rnd":
-                with enough_memory(cfg):
-                    states = last_states(run.reference, cfg.micro_batch, batch)   # [B, width]
+                states = last_states(run.reference, cfg.micro_batch, batch)       # [B, width]
                 bonus = novelty.error(states).detach()                            # [B]
                 scaled = scaler.update_and_scale(bonus[:, None], over, over)[:, 0]
                 bonus_adv = novelty_advantage(scaled, cfg.samples)

@@ -41,8 +41,6 @@ import torch
 from torch import Tensor
 
 from llm.config import LanguageConfig
-from llm.policy.generate import Sampler
-from llm.rollout import sample
 from llm.run import Result, Run
 from llm.tasks.check import problems_of
 from llm.tasks.make import make_task
@@ -130,9 +128,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         cfg = replace(cfg, device="cpu")
     task = make_task(cfg.task, cfg.given_reward)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    model, tokenizer, workers = run.model, run.tokenizer, run.workers
+    model, workers = run.model, run.workers
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, eps=cfg.adam_eps)
-    sampler, fitness = Sampler(model, tokenizer.ends), SCORES[cfg.scores]
+    fitness = SCORES[cfg.scores]
 
     with run, ranks.alone():                                  # each process evaluates by itself
         run.keep(model=model, optimizer=optimizer)
@@ -146,9 +144,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if cfg.decoding == "sampled":
                     other = int(np.random.SeedSequence((seed, 1)).generate_state(1)[0])
                     generator = torch.Generator(model.device).manual_seed(other)      # not eps' own
-                batch = sample(sampler, task, tokenizer, problems, generator=generator,
-                               max_tokens=cfg.response_tokens(task), temperature=cfg.temperature,
-                               timed=run.timed)
+                batch = run.sample(problems, greedy=int(generator is None), generator=generator)
                 r = batch.responses
                 rewards = batch.rewards.cpu().double()        # MPS has no float64
                 return [float(rewards.mean()), float(rewards.square().mean()),

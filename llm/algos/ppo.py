@@ -56,7 +56,7 @@ from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, masked_mean, select, whiten
-from spinup.core.optim import step_size
+from spinup.core.optim import Latest, step_size
 from spinup.core.returns import gae
 from spinup.errors import UserError
 from spinup.runs import ranks
@@ -159,8 +159,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     value_optimizer = run.adam(critic, lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm,
                                eps=cfg.adam_eps)
-    price = torch.nn.Module()                                 # holds beta, for the checkpoint
-    price.register_buffer("coef", torch.tensor(cfg.kl_coef, device=run.device))
+    beta = Latest(coef=torch.tensor(cfg.kl_coef, device=run.device))      # for the checkpoint
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, target: Tensor, value_old: Tensor,
              right: Tensor, prompts: Prompts, policy_learns: bool, denominator: Tensor) -> Loss:
@@ -192,7 +191,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     with run:
         run.keep(model=run.model, critic=critic, optimizer=optimizer,
-                 value_optimizer=value_optimizer, price=price)
+                 value_optimizer=value_optimizer, beta=beta)
         run.columns("value_loss", "explained_variance", "kl_coef")
         if cfg.ptx_coef:
             run.columns("ptx_loss")
@@ -208,7 +207,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if cfg.kl_coef:
                 kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
             scores = batch.rewards - cfg.end_penalty * ~r.finished                # [B]
-            rewards, last = token_rewards(scores, kl, price.coef, mask)           # [B, T]
+            rewards, last = token_rewards(scores, kl, beta["coef"], mask)         # [B, T]
             value = in_pieces(cfg, batch, partial(values, critic))                # [B, T]
             lam = length_adaptive(mask.sum(1), cfg.alpha) if cfg.alpha else cfg.lam
             episode = (rewards, select(value, mask), following(value, mask), last,
@@ -217,7 +216,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if cfg.lam_value != cfg.lam or cfg.alpha:
                 targets = gae(*episode, gamma=1.0, lam=cfg.lam_value, mask=mask)[1]
             if cfg.kl_target and update >= cfg.value_warmup:      # before, the policy is frozen
-                price.coef.copy_(adapted(price.coef, kl.sum(1).mean(), cfg.kl_target))
+                beta["coef"] = adapted(beta["coef"], kl.sum(1).mean(), cfg.kl_target)
 
             # Update policy and value function together, in minibatches.
             adv = whiten(adv, mask)                                               # [B, T]
@@ -242,5 +241,5 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     run.add(grad_norm=optimizer.step(lr) if policy_learns else 0.0, **stats)
             residual, spread = ((targets - x)[mask > 0].var(correction=0) for x in (value, 0.0))
             explained = 1 - residual / spread if spread > 1e-6 else 0.0   # constant targets: 0
-            run.add(learning_rate=lr, explained_variance=explained, kl_coef=price.coef)
+            run.add(learning_rate=lr, explained_variance=explained, kl_coef=beta["coef"])
         return run.result()

@@ -28,6 +28,7 @@ Differs from spinup/algos/vpg.py by: one episode per row, with a mask for its en
 place of a value function. The loss is `policy_gradient`, the same function that trains CartPole.
 Published REINFORCE++ also clips a ratio. With one update per batch this ratio is 1.
 """
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -46,7 +47,7 @@ from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1, k3
 from spinup.core.masked import aggregate, masked_mean, select, whiten
-from spinup.core.optim import step_size
+from spinup.core.optim import Latest, step_size
 from spinup.core.returns import discounted
 from spinup.errors import UserError
 from spinup.runs.config import NonNegative, Positive, Range
@@ -103,31 +104,12 @@ def token_rewards(rewards: Tensor, kl: Tensor, coef: float,
     return select(torch.where(last, rewards[:, None], 0.0) - coef * kl, mask), last
 
 
-class RunningMean:
-    """Exponential moving average of the mean reward; undefined before the first update.
-
-    Attributes:
-        mean: `[2]`, the average, and a flag: 0 before the first update, then 1.
-    """
-
-    def __init__(self, memory: float, device: torch.device):
-        self.memory, self.mean = memory, torch.zeros(2, device=device)
-
-    def update(self, now: Tensor) -> Tensor:
-        """Add the batch mean `now`, `[]`. Return the average before this call; at the first call,
-        return `now`."""
-        average, begun = self.mean
-        decay = self.memory * begun                           # 0 at first: no average yet
-        self.mean = torch.stack([torch.lerp(now, average, decay), torch.ones_like(begun)])
-        return average if begun else now
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """State for the checkpoint."""
-        return {"mean": self.mean}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state from a checkpoint."""
-        self.mean = state["mean"].to(self.mean.device)
+def running_mean(stats: Latest, now: Tensor, memory: float) -> Tensor:
+    """Add the batch mean `now`, `[]`, to the exponential moving average in `stats`. Return the
+    average before this call; at the first call, return `now`."""
+    before = torch.where(stats["average"].isnan(), now, stats["average"])
+    stats["average"] = torch.lerp(now, before, memory)
+    return before
 
 
 def reward_to_go(rewards: Tensor, kl: Tensor, coef: float, mask: Tensor) -> Tensor:
@@ -146,7 +128,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if teacher is not None:
         run.depend_on("the teacher", teacher)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
-    expected = RunningMean(cfg.memory, run.device)
+    expected = Latest(average=torch.tensor(math.nan, device=run.device))  # for the checkpoint
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, adv, part.mask)
@@ -173,7 +155,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if teacher is not None:
                 logp_teacher = logp_under(teacher, cfg, batch)
                 adv = k1(logp_teacher, r.logp, mask)                              # [B, T]
-                adv = select(adv - expected.update(masked_mean(adv, mask)), mask)
+                now = masked_mean(adv, mask)
+                adv = select(adv - running_mean(expected, now, cfg.memory), mask)
                 run.add(kl_to_teacher=masked_mean(k3(r.logp, logp_teacher, mask), mask))
             elif cfg.baseline == "others":
                 adv = leave_one_out(rewards, cfg.samples)[:, None]                # [B, 1]
@@ -185,7 +168,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 shifted = rewards - rewards.min()     # else whitening scales up rounding errors
                 adv = whiten(reward_to_go(shifted, kl, cfg.kl_coef, mask), mask)  # [B, T]
             else:
-                adv = (rewards - expected.update(rewards.mean()))[:, None]
+                now = rewards.mean()
+                adv = (rewards - running_mean(expected, now, cfg.memory))[:, None]
 
             # Update: one step only, because the gradient is valid for this policy only.
             rows = (adv != 0).any(1).nonzero()[:, 0]  # others have no gradient, but still count

@@ -31,7 +31,7 @@ from torch.nn.functional import logsigmoid, pad
 
 from llm.config import PreferenceConfig
 from llm.policy.policy import check_context
-from llm.policy.scalar import ScalarModel, rewards
+from llm.policy.scalar import RewardModel, ScalarModel, rewards
 from llm.preferences import RewardRun, accuracy, find_pairs, keep, rows_of, shuffled
 from llm.rollout import Batch
 from llm.run import Result
@@ -91,6 +91,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.given_reward)
     run = RewardRun(cfg, task, find_start(cfg, task, resume), resume)
+    run.measure = "pair_accuracy"
     pairs, held_out = find_pairs(run, cfg), find_pairs(run, cfg, held_out=True)
     model = ScalarModel(run.model, std=(run.model.shape.width + 1) ** -0.5)
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
@@ -150,4 +151,4 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 with torch.no_grad():
                     parts = pieces(batch.responses.of)
                     model.calibrate(torch.cat([judge(batch, rows) for rows in parts]))
-        return run.result(model)
+        return run.result(RewardModel(model, run.tokenizer))

@@ -51,7 +51,6 @@ from spinup.core.masked import aggregate, whiten
 from spinup.core.optim import step_size
 from spinup.envs.worlds.trials import Trials
 from spinup.errors import UserError
-from spinup.machine import find_device
 from spinup.runs.config import Count, Natural, Positive, Size, Unit
 from spinup.runs.files import write_json
 
@@ -187,7 +186,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if not hasattr(task, "worlds"):
         raise UserError(f"rl2 needs a task whose responses are trials, and {task.name} is not one; "
                         "choose --task bandits or --task mdps")
-    find_device(cfg.device, True)
     start = on_device(initial(cfg, task), cfg)
     if getattr(start.tokenizer, "alphabet", "") != task.alphabet:
         raise UserError(f"the tokens of --model {cfg.model} are not those of {task.name}; leave "

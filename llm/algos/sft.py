@@ -30,7 +30,6 @@ from llm.tasks.wrappers.wrapper import innermost
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
-from spinup.machine import find_device
 from spinup.runs.config import Count, Natural, Positive, Size, Unit
 
 
@@ -57,7 +56,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Imitate the teacher of a task. `resume`: folder of a run with the same settings."""
     # Set up.
     task = innermost(make_task(cfg.task, cfg.given_reward))  # a teacher writes whole answers
-    find_device(cfg.device, True)
     start = on_device(initial(cfg, task), cfg)
     check_judge(task.judge, start.tokenizer, task.name)
     run = Run(cfg, task, start, resume)

@@ -156,9 +156,9 @@ def entropy(log_pi: Tensor) -> Tensor:
 
 @one_pass
 def logits_under(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None,
-                 temperature: float, checkpointing: bool = False) -> Tensor:
+                 temperature: float) -> Tensor:
     """Logits of each token of the responses, `[B, T, vocab]` in fp32, divided by the temperature. See `score`."""
-    return model.logits(read(model, prompts, of, ids, lengths, checkpointing)).float() / temperature
+    return model.logits(read(model, prompts, of, ids, lengths)).float() / temperature
 
 
 def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,

@@ -1,4 +1,5 @@
 """`spinup llm rlhf`: three ordinary runs in sequence, which can be resumed after any interruption."""
+import os
 import shlex
 import shutil
 import signal
@@ -213,6 +214,14 @@ WRONG = {                                                                 # the 
     "heads": ("--sft.heads 3", "in the stage sft: --heads 3 must divide --width"),
     "wandb": ("--ppo.wandb", "in the stage ppo: --wandb needs"),
     "log dir": ("--log-dir file", "--log-dir file cannot be written to")}
+
+
+# Catches: a traceback in rank 1, whose stages return no result, after the first stage.
+def test_recipe_under_torchrun_is_refused(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("os.environ", os.environ | {"RANK": "1", "WORLD_SIZE": "2"})
+    done = cli("llm", "rlhf", "--task", "taste:letters=8")
+    assert done.code == 2 and "leave out torchrun, and add --workers" in done.err
+    assert not list(tmp_path.iterdir())
 
 
 # Catches: a check of a later stage only after the end of the first stage.

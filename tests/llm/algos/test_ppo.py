@@ -346,11 +346,11 @@ def test_end_penalty_applies_only_to_responses_that_are_cut_off(train_ppo, monke
 # Catches: an adapted KL coefficient that is not used, or that is missing in the checkpoint; a KL divergence per token;
 # the KL coefficient of the next update.
 def test_kl_coefficient_follows_the_kl_divergence(train_ppo, monkeypatch):
-    settings, priced, told = {"total_steps": 5, "kl_coef": 0.1, "kl_target": 0.05, "lr": 0.03, "prompts": 32}, [], []
+    settings, seen, told = {"total_steps": 5, "kl_coef": 0.1, "kl_target": 0.05, "lr": 0.03, "prompts": 32}, [], []
     token_rewards, adapted = ppo.token_rewards, ppo.adapted
 
     def spy(rewards, kl, coef, mask):
-        priced.append((float(coef), float(kl.sum(1).mean())))
+        seen.append((float(coef), float(kl.sum(1).mean())))
         return token_rewards(rewards, kl, coef, mask)
 
     def listen(coef, kl, target):
@@ -360,7 +360,7 @@ def test_kl_coefficient_follows_the_kl_divergence(train_ppo, monkeypatch):
     monkeypatch.setattr(ppo, "token_rewards", spy)
     monkeypatch.setattr(ppo, "adapted", listen)
     whole = train_ppo(**settings)
-    coefs, kls = zip(*priced, strict=True)
+    coefs, kls = zip(*seen, strict=True)
     assert told == pytest.approx(list(kls))                               # nats per response
     assert coefs[0] == pytest.approx(0.1) and abs(kls[0]) < 1e-5 and kls[-1] > 0.06
     expected = [0.1]
@@ -371,7 +371,7 @@ def test_kl_coefficient_follows_the_kl_divergence(train_ppo, monkeypatch):
 
     first = train_ppo(**settings, interrupt=2)
     assert first.result.status == "interrupted"
-    kept = load_checkpoint(first.result.directory / "checkpoint.pt")["parts"]["price"]["coef"]
+    kept = load_checkpoint(first.result.directory / "checkpoint.pt")["parts"]["beta"]["coef"]
     assert float(kept) == pytest.approx(expected[2], rel=1e-5)
     second = train_ppo(**settings, resume=first.result.directory)
     for name in "model", "critic":

@@ -1,6 +1,7 @@
 """Reward models: the loss compared with its equation, measures of calibration, and training runs."""
 import json
 import math
+import signal
 
 import pytest
 import torch
@@ -121,6 +122,18 @@ def test_extended_reward_model_run_drops_its_calibration(train, parts, monkeypat
     monkeypatch.setattr(reward_model, "bradley_terry", spy)
     train("reward_model", first.directory, total_steps=3, log_dir=str(tmp_path))
     assert gains == [1]
+
+
+# Catches: a result that reads the log, which does not exist before the first row.
+def test_run_interrupted_before_its_first_row_has_a_result(train, monkeypatch, tmp_path):
+    def press(preferred, other, margin):
+        signal.raise_signal(signal.SIGINT)
+        return bradley_terry(preferred, other, margin)
+
+    monkeypatch.setattr(reward_model, "bradley_terry", press)
+    result = train("reward_model", total_steps=200, log_dir=str(tmp_path))
+    assert (result.status, result.progress) == ("interrupted", {})
+    assert json.loads((result.directory / "result.json").read_text())["status"] == "interrupted"
 
 
 # Catches: rewards of an interrupted run, whose scale does not fit the KL coefficient; equal rewards that are multiplied
