@@ -11,7 +11,8 @@ import pytest
 
 import llm
 import spinup
-from spinup.registry import FAMILIES, Algorithm, algorithms, ancestors, find
+from spinup.registry import FAMILIES, Algorithm, algorithms, find
+from tests.relations import ancestors
 
 ROOT = Path(spinup.__file__).parents[1]
 FILES = sorted(p for package in ("spinup", "llm") for p in (ROOT / package).rglob("*.py"))

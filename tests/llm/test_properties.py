@@ -24,9 +24,10 @@ from spinup.algos.vpg import policy_gradient
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, whiten
 from spinup.core.optim import step_size
-from spinup.registry import algorithms, in_module
+from spinup.registry import algorithms
 from spinup.runs.config import settings_of
 from tests.llm.conftest import Call, Stop
+from tests.relations import in_module
 
 FILES = ("sft", "reinforce", "grpo", "best_of_n")
 ALGORITHMS = {method: a.load() for name in FILES for method, a in in_module(f"llm.algos.{name}", "llm").items()}
@@ -394,7 +395,7 @@ def test_ratio_starts_at_1_in_bf16(train, make_model, monkeypatch):
             p.data.mul_(4 if p.dim() == 2 else 1)                         # large weights have large rounding errors
         return start
 
-    monkeypatch.setattr("llm.warmup.on_device", on_device)
+    monkeypatch.setattr("llm.start.on_device", on_device)
     for method in ("grpo", "ppo"):
         row = {name: x[0] for name, x in train(method, model=start, minibatches=1).progress.items()}
         assert row["ratio_min"] == row["ratio_max"] == 1.0 and row["grad_norm"] > 0, method

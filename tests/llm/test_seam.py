@@ -21,8 +21,9 @@ from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1, k2, k3
 from spinup.core.masked import aggregate
 from spinup.core.returns import gae
-from spinup.registry import Algorithm, algorithms, ancestors, find
+from spinup.registry import Algorithm, algorithms, find
 from spinup.runs.config import settings_of
+from tests.relations import ancestors
 
 # Variants that do not use the loss of their file's parent: kto has no pairs, ipo has no sigmoid, and cispo and sapo do
 # not clip the objective.

@@ -19,10 +19,10 @@ from llm.run import Run
 from llm.tasks import testbed as bed
 from spinup.core.kl import kl_categorical
 from spinup.errors import UserError
-from spinup.registry import in_module
 from spinup.runs.checkpoint import load_checkpoint
 from tests.llm.algos.conftest import close, earned, sigmoid
 from tests.llm.conftest import Call, Stop
+from tests.relations import in_module
 
 # For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
 SUITE = {
