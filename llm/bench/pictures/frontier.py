@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 
 from llm.algos.best_of_n import kl_of_best
-from llm.bench.pictures.draw import Job, conclude, figure, train
-from llm.bench.pictures.over_optimisation import LADDER, answers, best_of_n
+from llm.bench.pictures.draw import conclude, figure
+from llm.bench.pictures.over_optimisation import LADDER, answers, best_of_n, initial_policies, train
 from llm.policy.load import load_reward_model
 from llm.tasks.taste import Taste
 from spinup.runs.files import read_json
@@ -21,17 +21,15 @@ GOAL, NATS = 1.0, 10.0      # least gain in true reward, in standard deviations,
 
 def frontier(seeds: list[int], log_dir: Path, out: Path) -> int:
     """Draw the frontier. The goal: the promised methods gain at least one standard deviation, within the allowed KL."""
-    starts = train([Job("sft", "taste", seed, "taste_sft", log_dir) for seed in seeds])
-    begun = {seed: {"model": str(folder)} for seed, folder in zip(seeds, starts, strict=True)}
-    judges = train([Job("reward_model", "taste", s, f"taste_reward_{PAIRS}", log_dir, {"pairs": PAIRS, **begun[s]})
-                    for s in seeds])
-    judged = {seed: {"reward": str(folder)} for seed, folder in zip(seeds, judges, strict=True)}
-    jobs = [Job(m, "taste", s, f"taste_{m}", log_dir, {**begun[s], **(judged[s] if m in REWARDED else {})})
-            for m in (*REWARDED, *PREFERRING) for s in seeds]
-    runs = dict(zip(((job.method, job.seed) for job in jobs), map(read_progress, train(jobs)), strict=True))
+    begun = initial_policies(seeds, log_dir)
+    judges = train([("reward_model", PAIRS, s, begun[s], "--pairs", str(PAIRS)) for s in seeds], log_dir)
+    judged = {seed: ("--reward", str(folder)) for seed, folder in zip(seeds, judges, strict=True)}
+    jobs = [(m, PAIRS, s, begun[s], *(judged[s] if m in REWARDED else ())) for m in (*REWARDED, *PREFERRING)
+            for s in seeds]
+    runs = dict(zip(((job[0], job[2]) for job in jobs), map(read_progress, train(jobs, log_dir)), strict=True))
 
     task, before, ladder = Taste(), [], []
-    for seed, start, judge in zip(seeds, starts, judges, strict=True):
+    for seed, start, judge in zip(seeds, begun.values(), judges, strict=True):
         prompts, texts, gold = answers(task, start, seed)
         before.append((gold.mean(), gold.std()))
         proxy = np.array(load_reward_model(judge).judge(prompts, texts)).reshape(gold.shape)

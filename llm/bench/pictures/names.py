@@ -1,23 +1,16 @@
-"""Names of the pictures, found in the source files of this folder. To add a picture, add a file; there is no list.
+"""Names of the pictures: those of the other files in this folder, except `draw`. To add a picture, add a file; there is
+no list.
 
 Nothing is imported, so the command line can list the names at once.
 """
-import re
-from functools import cache
 from pathlib import Path
 
-PICTURE = re.compile(r"^def (\w+)\(seeds: list\[int\], log_dir: Path, out: Path\) -> int:", re.MULTILINE)
 
-
-@cache
 def picture_names() -> dict[str, str]:
-    """Map the name of each picture to its function, as "llm.bench.pictures.module.function".
+    """Map the name of each picture to its function, as "llm.bench.pictures.module:module"; a name has a - for each _.
 
-    A picture is a function (seeds: list[int], log_dir: Path, out: Path) -> int. Its name has a - for each _ of the
-    function's name.
+    The function (seeds: list[int], log_dir: Path, out: Path) -> int has the name of its module.
     """
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        for function in PICTURE.findall(path.read_text("utf-8")):
-            found[function.replace("_", "-")] = f"llm.bench.pictures.{path.stem}.{function}"
-    return found
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    return {stem.replace("_", "-"): f"{__package__}.{stem}:{stem}" for stem in stems
+            if not stem.startswith("_") and stem not in ("draw", Path(__file__).stem)}

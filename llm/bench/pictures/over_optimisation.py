@@ -11,10 +11,12 @@ import numpy as np
 import torch
 
 from llm.algos.best_of_n import kl_of_best
-from llm.bench.pictures.draw import Job, conclude, figure, train
+from llm.bench.pictures.draw import ONE_THREAD, WORKERS, conclude, figure
 from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.tasks.taste import Taste
+from spinup.bench.papers.paper import run
+from spinup.bench.process import in_turn
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 from spinup.view.plots import COLOURS
@@ -56,6 +58,21 @@ def answers(task: Taste, start: Path, seed: int) -> tuple[list[str], list[str], 
     return [p.prompt for p in asked], texts, gold.reshape(PROMPTS, ANSWERS)
 
 
+def initial_policies(seeds: list[int], log_dir: Path) -> dict[int, Path]:
+    """Return the folder of the SFT policy of each seed."""
+    folders = in_turn(lambda seed: run("llm sft", "taste", seed, log_dir, *ONE_THREAD), seeds, WORKERS)
+    return dict(zip(seeds, folders, strict=True))
+
+
+def train(jobs: list[tuple[Any, ...]], log_dir: Path) -> list[Path]:
+    """Return the folders of runs. A job is a method, the number of pairs, a seed, the initial policy, and flags."""
+    def one(method: str, pairs: int, seed: int, start: Path, *flags: str) -> Path:
+        return run(f"llm {method}", "taste", seed, log_dir, "--model", str(start), *flags, *ONE_THREAD,
+                   label=f"{pairs}_pairs")
+
+    return in_turn(lambda job: one(*job), jobs, WORKERS)
+
+
 def over_optimisation(seeds: list[int], log_dir: Path, out: Path) -> int:
     """Train PPO against reward models from few and from many pairs, and compare with best-of-n.
 
@@ -64,13 +81,11 @@ def over_optimisation(seeds: list[int], log_dir: Path, out: Path) -> int:
     """
     torch.set_num_threads(1)
     jobs = list(product(PAIRS, seeds))
-    starts = [Job("sft", "taste", seed, "taste_sft", log_dir) for seed in seeds]
-    begun = dict(zip(seeds, train(starts), strict=True))
-    judges = [Job("reward_model", "taste", seed, f"taste_reward_{n}", log_dir, {"pairs": n, "model": str(begun[seed])})
-              for n, seed in jobs]
-    proxies = dict(zip(jobs, train(judges), strict=True))
-    runs = train([Job("ppo", "taste", seed, f"taste_ppo_{n}", log_dir, {
-        "model": str(begun[seed]), "reward": str(proxies[n, seed]), "kl_coef": 0.0}) for n, seed in jobs])
+    begun = initial_policies(seeds, log_dir)
+    judges = train([("reward_model", n, seed, begun[seed], "--pairs", str(n)) for n, seed in jobs], log_dir)
+    proxies = dict(zip(jobs, judges, strict=True))
+    runs = train([("ppo", n, seed, begun[seed], "--reward", str(proxies[n, seed]), "--kl-coef", "0")
+                  for n, seed in jobs], log_dir)
     ppo = {job: read_progress(folder) for job, folder in zip(jobs, runs, strict=True)}
 
     task, best, accuracy = Taste(), {}, {}
@@ -80,11 +95,11 @@ def over_optimisation(seeds: list[int], log_dir: Path, out: Path) -> int:
         proxy = np.array(load_reward_model(proxies[n, seed]).judge(prompts, texts)).reshape(gold.shape)
         best[n, seed] = best_of_n(proxy, gold)
         accuracy.setdefault(n, []).append(read_json(proxies[n, seed] / "result.json")["pair_accuracy"])
-    return finish(seeds, out, best, ppo, accuracy, task)
+    return finish(seeds, out, best, ppo, accuracy)
 
 
-def finish(seeds: list[int], out: Path, best: dict[Any, Any], ppo: dict[Any, Any], accuracy: dict[int, list[float]],
-           task: Taste) -> int:
+def finish(seeds: list[int], out: Path, best: dict[Any, Any], ppo: dict[Any, Any],
+           accuracy: dict[int, list[float]]) -> int:
     """Draw the picture, print the results and check the goal."""
     mean = {n: {"best_of_n": {"kl": [kl_of_best(k) for k in LADDER],
                               "proxy": np.mean([best[n, s][0] for s in seeds], 0).tolist(),

@@ -1,12 +1,18 @@
-"""Pictures: estimates compared with enumeration, and training runs that are not repeated."""
+"""Pictures: estimates compared with enumeration, and the checks before training."""
+from contextlib import suppress
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 from llm.bench.pictures import over_optimisation, pass_at_k, unification
-from llm.bench.pictures.draw import Job, train
-from spinup.runs.records import finished
+from llm.bench.pictures.draw import draw
+from spinup.bench.papers import paper
+from spinup.errors import UserError
+from spinup.registry import find
+from spinup.runs.files import write_json
+from spinup.runs.flags import from_flags
+from spinup.runs.records import config_to_json
 
 
 # Catches: subsets with replacement; ranks that start at 1; an order by the true reward (gold).
@@ -30,16 +36,37 @@ def test_each_method_approaches_the_optimal_policy(name, monkeypatch):
     assert curve[-1] < (0.15 if name.startswith("DPO") else 0.06)         # its labels have the least information
 
 
-# Catches: a finished run that is repeated; folders in another order than the jobs.
-def test_finished_jobs_are_not_trained_again(fork_workers, tmp_path):
-    tiny = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "total_steps": 2, "preset": "none"}
-    jobs = [Job("sft", "reverse:length=2,symbols=10", seed, "tiny", tmp_path, tiny) for seed in (1, 2)]
-    assert not finished(jobs[0].folder)
-    folders = train(jobs)
-    assert folders == [tmp_path / "tiny" / f"tiny_s{seed}" for seed in (1, 2)] and all(map(finished, folders))
-    before = [(folder / "result.json").read_bytes() for folder in folders]
-    assert train(jobs[::-1]) == folders[::-1]
-    assert [(folder / "result.json").read_bytes() for folder in folders] == before
+# Catches: a finished run with other settings in a picture; settings that a method does not have; a run without the
+# initial policy of its seed.
+@pytest.mark.parametrize(("name", "run"), [
+    ("pass-at-k", "llm-grpo_countdown"), ("beyond-imitation", "llm-grpo_addition"), ("frontier", "llm-sft_taste"),
+    ("frontier", "llm-reward_model_2000_pairs_taste"), ("over-optimisation", "llm-ppo_1000_pairs_taste")])
+def test_run_with_other_settings_is_refused(name, run, tmp_path, monkeypatch):
+    def train(command, method, *words):
+        if command == "resume":
+            return
+        config, _ = from_flags(find(f"llm {method}"), list(words))
+        begun = {"algorithm": f"llm {method}", "config": config_to_json(config)}
+        if config.exp_name == f"paper_{run}":
+            begun["config"]["total_steps"] = 7                            # an earlier version of the picture, say
+        folder = tmp_path / config.exp_name / f"{config.exp_name}_s1"
+        folder.mkdir(parents=True)
+        write_json(folder / "config.json", begun)
+
+    monkeypatch.setattr(paper, "spinup", train)
+    monkeypatch.setattr(over_optimisation, "read_progress", dict)
+    for end in (suppress(Exception), pytest.raises(UserError, match="with total_steps 7")):   # first: nothing to plot
+        with end:
+            draw(name, seeds=[1], log_dir=tmp_path, out=tmp_path / "x.png")
+
+
+# Catches: a file that cannot be written, noticed only after the training.
+@pytest.mark.parametrize("kind", ["png", "svg", "json"])
+def test_each_file_of_a_picture_is_checked_first(kind, tmp_path):
+    (tmp_path / f"x.{kind}").mkdir()
+    with pytest.raises(UserError, match=rf"x\.{kind} cannot be written"):
+        draw("pass-at-k", seeds=[1], log_dir=tmp_path, out=tmp_path / "x.png")
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 # Catches: samples with replacement, as in 1 - (1 - c / n)^k.
