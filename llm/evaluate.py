@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from llm.judged import CHUNK, find_pairs, judged
+from llm.judged import CHUNK, held_out_pairs, judged
 from llm.memory import problems_at_once
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
@@ -28,7 +28,7 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
     folder, data, task = open_run(directory)
     measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":
-        pairs = find_pairs(folder, data, task, problems, seed, device)
+        pairs = held_out_pairs(folder, data, task, problems, seed, device)
         _, said = judged(folder, data, task, pairs, device)
         margin = said[:, 0] - said[:, 1]
         found, words = of_pairs((margin > 0) + (margin == 0) / 2)

@@ -13,8 +13,8 @@ from llm.config import LanguageConfig
 from llm.duels import mover
 from llm.evaluate import evaluate as evaluation
 from llm.policy.load import load_unmerged, pretrained
+from llm.start import check as check_start
 from llm.tasks.board_games import BoardGame
-from llm.warmup import check as check_start
 from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.folders import describe

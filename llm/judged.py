@@ -25,7 +25,7 @@ Judge = Callable[[Sequence[str | Messages], Sequence[list[int]]], list[float]]
 Tokens = Callable[[str], list[int]]
 
 
-def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int, device: str) -> list[Pair]:
+def held_out_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int, device: str) -> list[Pair]:
     """Return up to `n` held-out preference pairs of the kind that a run learns from. They come from the task's file, or
     from new responses of the run's initial policy, compared without noise. Raise UserError if there are none.
     """

@@ -19,8 +19,8 @@ from llm.recipes.recipe import REWARD, Recipe, Step, find_recipe
 from llm.recipes.report import check_folder, report, report_folder
 from llm.restore import load
 from llm.run import Result
+from llm.start import check as check_start
 from llm.tasks.make import make_task
-from llm.warmup import check as check_start
 from spinup.errors import UserError, check_names
 from spinup.machine import find_device
 from spinup.registry import find

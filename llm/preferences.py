@@ -55,7 +55,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
         return given_pairs(run, run.task.pairs(held_out), cfg, held_out)
     rng = np.random.default_rng([cfg.seed, 1 + held_out])
     generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
-    wanted, found, drawn = held_out_pairs(cfg) if held_out else cfg.pairs, [], 0
+    wanted, found, drawn = held_out_size(cfg) if held_out else cfg.pairs, [], 0
     at_once = FEW if run.pretrained else AT_ONCE
     tell = tell_progress(f"sampling {wanted} pairs of responses to {'test on' if held_out else 'learn from'}", wanted,
                          run.pretrained and not cfg.quiet)
@@ -103,13 +103,7 @@ class PairsChecksum:
                             "under another --exp-name")
 
 
-def keep(run: Run, pairs: Sequence[Batch], **parts: Any) -> None:
-    """Name the parts of the run's checkpoints, with the checksum of the pairs that it learns from or tests on."""
-    old = run.state is not None and "pairs" not in run.state["parts"]     # checkpoints did not always have it
-    run.keep(**parts, pairs=None if old else PairsChecksum(*pairs))
-
-
-def held_out_pairs(cfg: PreferenceConfig) -> int:
+def held_out_size(cfg: PreferenceConfig) -> int:
     """Largest number of pairs to test on."""
     return min(HELD_OUT_PAIRS, 4 * cfg.held_out)
 
@@ -119,11 +113,11 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     """Turn pairs from a file into tokens. Responses are cut at the longest length of a response.
 
     Pairs whose responses are then equal are left out, and a message names them. held_out: True for pairs to test on;
-    then at most `held_out_pairs` pairs, spread over the file, are used. UserError: no pair is left.
+    then at most `held_out_size` pairs, spread over the file, are used. UserError: no pair is left.
     """
     limit, kept, equal, said = run.max_tokens, [], [], []
     if held_out:
-        pairs = pairs[::max(1, -(-len(pairs) // held_out_pairs(cfg)))]
+        pairs = pairs[::max(1, -(-len(pairs) // held_out_size(cfg)))]
         said += run.task.left_out                                         # only here, so that it is printed once
     for where, problem, preferred, other in pairs:
         a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))

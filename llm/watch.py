@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.text import Text
 
 from llm.evaluate import PASS
-from llm.judged import find_pairs, judged
+from llm.judged import held_out_pairs, judged
 from llm.restore import answers, open_run, writer
 from llm.tasks.held_out import held_out
 from llm.tasks.task import as_text
@@ -20,7 +20,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
     folder, data, task = open_run(directory)
     console = Console(soft_wrap=True)
     if data.get("judges"):
-        pairs = judged(folder, data, task, find_pairs(folder, data, task, prompts, seed, device), device)
+        pairs = judged(folder, data, task, held_out_pairs(folder, data, task, prompts, seed, device), device)
         for (problem, *texts), said in zip(*pairs, strict=True):
             verdict = "equal rewards" if said[0] == said[1] else f"ranked {'' if said[0] > said[1] else 'in'}correctly"
             console.print(Text(as_text(problem), "bold") + Text(f"   {verdict}", "dim"))

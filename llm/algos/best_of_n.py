@@ -36,8 +36,8 @@ from llm.learn import Loss
 from llm.offline import Reward, Stored, sampled_once
 from llm.policy.generate import Responses
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size

@@ -48,8 +48,8 @@ from llm.policy.score import read
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.algos.curiosity import combined_advantage, prediction_error
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.fast.adam import FlatAdam

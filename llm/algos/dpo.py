@@ -60,18 +60,18 @@ from llm.policy.generate import Responses
 from llm.policy.score import forward_kl
 from llm.policy.tokenizer import Tokenizer, tokens_with
 from llm.preferences import (
+    PairsChecksum,
     accuracy,
     compare,
     find_pairs,
-    keep,
     ranked_rightly,
     rows_of,
     shuffled,
 )
 from llm.rollout import Batch
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.core.masked import masked_mean, select
 from spinup.core.optim import step_size
 from spinup.errors import UserError
@@ -230,7 +230,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return {"pair_accuracy": ranked_rightly(run, test, logp_ref_test)}
 
     with run:
-        keep(run, [test] if fixed is None else [test, fixed], model=run.model, optimizer=optimizer)
+        known = [test] if fixed is None else [test, fixed]
+        run.keep(model=run.model, optimizer=optimizer, pairs=PairsChecksum(*known))
         run.columns(*COLUMNS)
         run.first_row(tested)
         for update in run.updates(cfg.total_steps):

@@ -49,8 +49,8 @@ from llm.offline import Stored, StoredResponses, ValueRun, sampled_once
 from llm.policy.action_values import ActionValues
 from llm.policy.score import in_chunks, read
 from llm.run import Result
+from llm.start import find_start
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.algos.dqn import greedy_value, td_target
 from spinup.core.expectile import expectile_loss
 from spinup.core.fast.adam import FlatAdam

@@ -42,9 +42,9 @@ from torch import Tensor
 
 from llm.config import LanguageConfig
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.check import problems_of
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.algos.es import centred_ranks, gradient, perturb, seeds_of
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import step_size

@@ -55,9 +55,9 @@ from llm.losses import gated_surrogate, sequence_surrogate, weighted_policy_grad
 from llm.policy.generate import Responses
 from llm.rollout import join, varied
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.make import make_task
 from llm.tasks.task import Task
-from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate

@@ -47,11 +47,11 @@ from llm.policy.scalar import ScalarModel, values
 from llm.policy.tokenizer import Tokenizer
 from llm.rollout import demonstrated
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import make_task
 from llm.tasks.task import longest_prompt
 from llm.tasks.wrappers.wrapper import innermost
-from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1

@@ -42,8 +42,8 @@ from llm.policy.generate import Responses
 from llm.policy.load import load_model, on_device, vocabulary
 from llm.policy.tokenizer import Tokenizer
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1, k3
 from spinup.core.masked import aggregate, masked_mean, select, whiten

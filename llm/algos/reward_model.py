@@ -32,11 +32,11 @@ from torch.nn.functional import logsigmoid, pad
 from llm.config import PreferenceConfig
 from llm.policy.policy import check_context
 from llm.policy.scalar import RewardModel, ScalarModel, rewards
-from llm.preferences import RewardRun, accuracy, find_pairs, keep, rows_of, shuffled
+from llm.preferences import PairsChecksum, RewardRun, accuracy, find_pairs, rows_of, shuffled
 from llm.rollout import Batch
 from llm.run import Result
+from llm.start import find_start
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import step_size
 from spinup.runs.config import Count, NonNegative, Positive, Range
@@ -120,7 +120,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 "length_correlation": correlation(reward.flatten(), lengths)}
 
     with run:
-        keep(run, [pairs, held_out], model=model, optimizer=optimizer)
+        run.keep(model=model, optimizer=optimizer, pairs=PairsChecksum(pairs, held_out))
         run.columns("loss", "train_accuracy", "grad_norm", "learning_rate")
         run.first_row(tested)
         for update in run.updates(cfg.total_steps):

@@ -44,9 +44,9 @@ from llm.policy.load import initial, on_device
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Transformer
 from llm.run import Result, Run
+from llm.start import check
 from llm.tasks.board_games import BEGIN, BoardGame
 from llm.tasks.make import make_task
-from llm.warmup import check
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.self_play import additions, opponents, rated
 from spinup.core.fast.adam import FlatAdam

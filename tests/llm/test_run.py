@@ -161,7 +161,7 @@ def test_training_on_rewards_starts_from_the_initial_policy(able):
 @pytest.mark.long
 def test_initial_policy_is_trained_once_and_reused(monkeypatch):
     chosen = {"sft": {"total_steps": 3, "batch": 8}}                      # a short preset: the real one takes seconds
-    monkeypatch.setattr("llm.warmup.choose_preset", lambda algorithm, *_: (
+    monkeypatch.setattr("llm.start.choose_preset", lambda algorithm, *_: (
         "none", chosen.get(algorithm.method, {})))
 
     def run(method="grpo", **settings) -> str:

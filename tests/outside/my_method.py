@@ -14,8 +14,8 @@ from llm.config import LearningConfig
 from llm.learn import Loss
 from llm.policy.generate import Responses
 from llm.run import Result, Run
+from llm.start import find_start
 from llm.tasks.make import make_task
-from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate

@@ -11,7 +11,7 @@ from llm.policy.generate import Prompts, Sampler
 from llm.policy.lora import adapt
 from llm.policy.shape import Shape
 from llm.policy.transformer import Transformer
-from llm.warmup import check
+from llm.start import check
 from spinup import machine
 from spinup.errors import UserError
 

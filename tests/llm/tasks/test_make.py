@@ -14,6 +14,7 @@ from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Transformer
+from llm.start import identity
 from llm.tasks import Problem, make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
@@ -24,7 +25,6 @@ from llm.tasks.strings import Copy, Reverse
 from llm.tasks.task import Task, longest_prompt
 from llm.tasks.taste import Taste
 from llm.tasks.user import UserTask
-from llm.warmup import identity
 from spinup.errors import UserError
 
 PROMPTS = ["one", "two", "three"]

@@ -6,9 +6,9 @@ import pytest
 
 from llm.config import LanguageConfig
 from llm.policy.tokenizer import CharTokenizer
+from llm.start import identity
 from llm.tasks.make import make_task
 from llm.tasks.task import is_held_out, longest_prompt
-from llm.warmup import identity
 from spinup.errors import UserError
 
 

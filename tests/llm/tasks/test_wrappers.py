@@ -10,6 +10,7 @@ import pytest
 import llm
 from llm.config import LanguageConfig
 from llm.policy.tokenizer import CharTokenizer
+from llm.start import check, identity, unwrapped
 from llm.tasks import make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.names import split_wrapper, wrapper_names
@@ -20,7 +21,6 @@ from llm.tasks.wrappers.language import consistency, script_of
 from llm.tasks.wrappers.length import Length, relative
 from llm.tasks.wrappers.vote import Vote, votes
 from llm.tasks.wrappers.wrapper import Wrapper, groups
-from llm.warmup import check, identity, unwrapped
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.presets import configure
