@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,6 +133,16 @@ def check_compile() -> None:
     """UserError if torch.compile lacks something."""
     if missing := missing_for_compile():
         raise UserError(f"--compile needs {missing}; `spinup doctor` shows how to install it")
+
+
+@contextmanager
+def same_random_numbers(device: "torch.device") -> "Iterator[None]":
+    """Restore torch's generators of the CPU and of a device afterwards."""
+    import torch
+    before = generator_of(device)
+    with torch.random.fork_rng([]):
+        yield
+    restore_generator(device, before)
 
 
 @cache

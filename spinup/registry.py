@@ -168,7 +168,7 @@ def installed(family: str = "") -> Installed:
                 what = "an algorithm of this library" if method in algorithms(family) else "a command"
                 typed = f"{family} {entry.value}".strip() + ("" if method == entry.name else f":{method}")
                 found.faults[method] = f"{said} cannot be used as {method}, which is {what}; type: spinup {typed}"
-        found.update(ours)
+        found.update({method: ours[method] for method in ours if method not in found.faults})
     return found
 
 
@@ -190,11 +190,6 @@ def by_module(module: str, name: str, family: str) -> Algorithm | None:
     if not all(re.search(rf"^{line}\b", text, re.MULTILINE) for line in ("class Config", "def train")):
         return None
     return Algorithm(name, family, module, path)
-
-
-def in_module(module: str, family: str = "") -> dict[str, Algorithm]:
-    """Return the algorithm of a family in a module, and its variants, by method."""
-    return {method: algorithm for method, algorithm in algorithms(family).items() if algorithm.module == module}
 
 
 def find(name: str, run: Path | None = None) -> Algorithm:
@@ -252,18 +247,6 @@ def family(algorithm: Algorithm) -> ModuleType:
     """Return the module `family.py` of an algorithm's family: `kinds`, `kinds_of_model`, `kindred`, `load`, `watch`,
     `evaluate`, `check`, and `LESS_MEMORY`, advice for a lack of memory."""
     return importlib.import_module(f"{FAMILIES[algorithm.family]}.family")
-
-
-def ancestors(algorithm: Algorithm) -> list[str]:
-    """Names of its parents, their parents, and so on. UserError for one that does not exist."""
-    found: list[str] = []
-    coming = list(algorithm.parents)
-    while coming:
-        name = coming.pop(0)
-        if name not in found:
-            found.append(name)
-            coming += find(name).parents
-    return found
 
 
 def serving(kind: str) -> list[str]:

@@ -156,7 +156,7 @@ def test_algorithm_of_the_other_family_is_refused(cli, outside):
 
 
 # Catches: a search that imports the parent packages of a module; a faulty entry point that ends the list of all
-# algorithms.
+# algorithms; a method whose name is taken and that is found nevertheless.
 def test_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     package = tmp_path / "modules" / "mypk"
     package.mkdir()
@@ -170,6 +170,7 @@ def test_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     registry.installed.cache_clear()
     listed = cli("algos")
     assert listed.code == 0 and "my_a2c | my_a2c_without_entropy" in listed.out
+    assert {*registry.installed()} == {"my_a2c", "my_a2c_without_entropy", "good"}
     for line in ("bad = 'mypk.algo:train' is broken: it must name only a module, 'mypk.algo'", "no module mypk.nothing",
                  "torn = 'mypk.torn' is broken", "cannot be used as ppo, which is an algorithm of this library; type: "
                  "spinup mypk.algo", "cannot be used as watch, which is a command; type: spinup outside.my_a2c",
@@ -215,11 +216,12 @@ def test_wrong_module_is_refused_before_files_are_created(cli, write, old, new, 
     assert done.code == 2 and f"{path}: {said}" in done.err and not Path("runs").exists()
 
 
-# Catches: a module that ends the command without a message; a module that overwrites a column of every run; a logged
+# Catches: a module that ends the command without a message; a module that replaces a measured column; a logged
 # tensor whose mean was forgotten.
 @pytest.mark.parametrize("old, new, said", [
     ("@dataclass(kw_only=True)\n", "raise SystemExit(3)\n", "called sys.exit(3) during its import"),
-    ("run.log(", "run.log(steps=1, ", "run.log must not get steps, a column that every run writes itself"),
+    ("run.log(", "run.log(steps=1, ", "run.log must not get steps, a column that the run writes itself"),
+    ("run.log(", "run.log(return_mean_100=0.0, ", "run.log must not get return_mean_100, a column that the run writes"),
     ("run.log(", "run.log(rewards=torch.zeros(3), ", "run.log must get one number for rewards, not [3]")])
 def test_error_in_a_module_gives_one_sentence(cli, write, old, new, said):
     write(change=(old, new))

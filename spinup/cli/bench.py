@@ -53,7 +53,8 @@ def one_of(argv: list[str]) -> int:
 
 def algorithm(what: str, argv: list[str]) -> int:
     """Run `spinup bench speed`, `time-to` or `returns` for an algorithm. UserError if it learns from a dataset."""
-    from spinup.runs.flags import Distinct, add_seeds, number, processes, whole
+    from spinup.runs.convert import parse
+    from spinup.runs.flags import Distinct, add_seeds, processes, whole
     parser = Parser(f"spinup bench {what}", {
         "speed": "Steps per second of an algorithm during training, compared with another library.",
         "time-to": "Seconds of training until the mean return of the last 20 episodes reaches a given value.",
@@ -77,7 +78,7 @@ def algorithm(what: str, argv: list[str]) -> int:
         parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="the environment. [CartPole-v1]")
         add_seeds(parser, [1, 2, 3], "[1 2 3]")
     if what == "time-to":
-        parser.add_argument("--return", dest="target", type=number("return"), default=475.0, metavar="R",
+        parser.add_argument("--return", dest="target", type=partial(parse, "return", float), default=475.0, metavar="R",
                             help="mean return of the last 20 episodes to reach. [475]")
     if what == "returns":
         from spinup.bench.against import REFERENCES, all_of_the_zoo

@@ -12,9 +12,9 @@ Compete in two-player games:
 
 
 def arena(argv: list[str]) -> int:
-    from spinup.runs.config import Size
+    from spinup.runs.config import Positive, Size
     from spinup.runs.convert import parse
-    from spinup.runs.flags import positive, whole
+    from spinup.runs.flags import whole
     parser = Parser("spinup arena", "Hold a tournament in a two-player game. It gives ratings with 95 % confidence "
                                     "intervals as a table, a plot and a web page. Scripted players take part. Type the "
                                     "same command again to resume.")
@@ -30,7 +30,7 @@ def arena(argv: list[str]) -> int:
                         help="games per match; one player moves first in all of them. [10]")
     parser.add_argument("--versions", type=whole("versions", 0), default=8, metavar="N",
                         help="number of past versions of a run that take part. [8]")
-    parser.add_argument("--seconds", type=positive("seconds"), default=1.0, metavar="S",
+    parser.add_argument("--seconds", type=partial(parse, "seconds", Positive), default=1.0, metavar="S",
                         help="time limit per move of a FILE's player. [1]")
     parser.add_argument("--memory", type=whole("memory", 64), default=2048, metavar="MB",
                         help="memory limit of a FILE's player. [2048]")

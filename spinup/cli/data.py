@@ -1,6 +1,6 @@
 """The command that records offline datasets."""
+from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from spinup.parser import Parser, path_of
 
@@ -11,10 +11,9 @@ Offline data:
 
 
 def record(argv: list[str]) -> int:
-    from spinup.runs.config import Range
+    from spinup.runs.config import Unit
     from spinup.runs.convert import parse
     from spinup.runs.flags import Distinct, whole
-    share = Annotated[float, Range(0, 1)]
     parser = Parser("spinup record", "Record a dataset of whole episodes, for algorithms that learn offline. The "
                                      "policy of each run is recorded once for each value of --noise.")
     parser.add_argument("sources", nargs="*", default=[], metavar="DIR",
@@ -23,9 +22,9 @@ def record(argv: list[str]) -> int:
     parser.add_argument("--steps", type=whole("steps"), default=10_000, metavar="N",
                         help="transitions per policy and noise value; the last episode is completed, so there may be "
                              "more. [10000]")
-    parser.add_argument("--noise", type=lambda text: parse("noise", share, text), nargs="+", action=Distinct,
-                        default=[0.0], metavar="P", help="probability of a random action at each step; with several "
-                                                         "values, the dataset has mixed quality. [0]")
+    parser.add_argument("--noise", type=partial(parse, "noise", Unit), nargs="+", action=Distinct, default=[0.0],
+                        metavar="P", help="probability of a random action at each step; with several values, the "
+                                          "dataset has mixed quality. [0]")
     parser.add_argument("--stochastic", action="store_true", default=False,
                         help="sample the policy's actions, as in training")
     parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S",

@@ -21,7 +21,7 @@ TEMPORARY = re.compile(r"\.(.+)\.\d+-\d+\.tmp")                         # an inc
 def disk_error(error: BaseException | None) -> OSError | None:
     """Return the disk error that caused this error; None if there is none. An error raised by the user's code does not
     count."""
-    while error is not None and not isinstance(error, UserError | EnvironmentFailure):
+    while error is not None and not isinstance(error, UserError | EnvironmentFailure) and not hasattr(error, "of_user"):
         if isinstance(error, OSError) and error.errno in DISK:
             return error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -36,6 +36,16 @@ def why(error: OSError, path: str, instead: str) -> str:
     verb = "opened" if error.errno in (errno.EACCES, errno.EPERM) else "written"
     return (f"{error.filename or path} cannot be {verb} ({error.strerror.lower()}); "
             f"{advice.get(error.errno, '')}choose {instead}")
+
+
+@contextmanager
+def user_code() -> Iterator[None]:
+    """Call a function of the user's in this context: `disk_error` does not count its errors."""
+    try:
+        yield
+    except Exception as error:
+        error.of_user = True
+        raise
 
 
 @contextmanager

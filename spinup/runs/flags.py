@@ -2,7 +2,6 @@
 import argparse
 import inspect
 import math
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -11,8 +10,8 @@ from spinup import signals
 from spinup.errors import UserError
 from spinup.parser import Parser
 from spinup.registry import Algorithm
-from spinup.runs import plugin
-from spinup.runs.config import Positive, Processes, Range, comments, types_of
+from spinup.runs import plugin, ranks
+from spinup.runs.config import Processes, Range, comments, types_of
 from spinup.runs.convert import flag, parse
 from spinup.runs.display import say
 from spinup.runs.presets import configure, default_in_words
@@ -98,7 +97,7 @@ def in_words(flags: Mapping[str, str]) -> list[str]:
 def train(algorithm: Algorithm, argv: list[str]) -> int:
     """Train with the settings of a command line and return the exit code. UserError if a flag or value is invalid."""
     config, preset = from_flags(algorithm, argv)
-    if not config.quiet and os.environ.get("RANK", "0") == "0":           # under torchrun only process 0 prints
+    if not config.quiet and ranks.rank() == 0:
         say(f"preset: {preset}")
     with advised(algorithm):
         return exit_code(algorithm.load().train(config))
@@ -117,16 +116,6 @@ def whole(name: str, at_least: int = 1, at_most: float = math.inf) -> Callable[[
 def processes(name: str) -> Callable[[str], int]:
     """Return a parser of numbers of processes for a flag."""
     return partial(parse, name, Processes)
-
-
-def number(name: str) -> Callable[[str], float]:
-    """Return a parser of finite numbers for a flag."""
-    return partial(parse, name, Annotated[float, Range(-math.inf)])
-
-
-def positive(name: str) -> Callable[[str], float]:
-    """Return a parser of numbers above 0 for a flag."""
-    return partial(parse, name, Positive)
 
 
 class Distinct(argparse.Action):

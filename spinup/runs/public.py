@@ -47,7 +47,11 @@ def trainer(name: str) -> Callable[..., Any]:
 
     def train(source: Any = None, *, preset: str = "auto", config: str | Path | None = None,
               resume: str | Path | None = None, **given: Any) -> Any:
-        given |= {} if source is None else {subject: source}
+        if source is not None:
+            if subject in given:
+                raise UserError(f"{algorithm.method} got {subject} twice, as its first argument and by name; leave one "
+                                "out")
+            given[subject] = source
         given = {name: os.fspath(x) if isinstance(x, os.PathLike) else x for name, x in given.items()}
         known = [*settings_of(module.Config), *INTERNAL]
         check_names(given, known, f"{algorithm.method} has no setting")

@@ -70,10 +70,9 @@ def config_to_json(config: RunConfig) -> dict[str, Any]:
         if isinstance(value, Path):
             return str(value)
         try:
-            json.dumps(value)
+            return json.loads(json.dumps(value))                          # a tuple becomes a list, as in a file
         except (TypeError, ValueError, RecursionError):                   # a list may hold anything
             return {"callable": source_name(value)}
-        return value
     return {name: plain(getattr(config, name)) for name in settings_of(config)}
 
 

@@ -1,5 +1,4 @@
 """Checks that a folder holds the run that the settings describe, for example before it is resumed."""
-import json
 from collections.abc import Set
 from pathlib import Path
 from reprlib import Repr
@@ -30,7 +29,7 @@ SHORT = Repr()                                                           # of a 
 def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str], advice: str) -> None:
     """UserError, with the advice, if the run in `directory` has another algorithm or other settings, except those in
     `but`. Python functions are not compared, because config.json knows only their names."""
-    begun, given = read_run(directory), json.loads(json.dumps(config_to_json(config)))             # tuples to lists
+    begun, given = read_run(directory), config_to_json(config)
     but = but | movable(begun)
     if begun["algorithm"] != algorithm:
         raise UserError(f"{describe(directory)} is a run of {begun['algorithm']}; {advice}")
@@ -59,7 +58,7 @@ def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
     begun = read_run(directory)
     now = begun["config"]
     for name in now.keys() & settings.keys() - HOW - movable(begun) - {"total_steps"}:
-        if now[name] != json.loads(json.dumps(settings[name])):
+        if now[name] != settings[name]:
             raise UserError(f"{describe(directory)}/config.json has changed since the checkpoint: {name} was "
                             f"{settings[name]} and is {now[name]}; restore it, or train again under another name")
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
-from spinup.machine import generator_of, git_revision, peak_memory, restore_generator
+from spinup.machine import generator_of, git_revision, peak_memory, restore_generator, same_random_numbers
 from spinup.registry import find
 from spinup.runs import folders, ranks, records
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, ending, quoted
-from spinup.runs.files import disk_error, why, write_json
+from spinup.runs.files import disk_error, user_code, why, write_json
 from spinup.runs.folders import check_writable, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, Silent, check_logs
@@ -26,7 +26,7 @@ from spinup.runs.records import config_to_json
 from spinup.runs.resuming import state_to_resume
 from spinup.runs.threads import limited
 from spinup.runs.trust import check_modules
-from spinup.runs.values import FAULTS, diagnostics, diverged, finite, restore, weights
+from spinup.runs.values import FAULTS, diagnostics, diverged, finite, joined, restore, weights
 from spinup.runs.workers import Workers, nested
 from spinup.signals import Interruption
 
@@ -281,17 +281,16 @@ class Training(Hooks):
 
     def _write_row(self) -> None:
         self.rows += 1
-        row: Row = {"epoch": self.rows, "steps": self.steps, **self.row(), **self.logged,
-               "wall_seconds": round(self.seconds, 3), "steps_per_second": self._rate()}
+        first = {"epoch": self.rows, "steps": self.steps, **self.row()}
+        last = {"wall_seconds": round(self.seconds, 3), "steps_per_second": self._rate()}
+        row: Row = joined(first, self.logged, last)
         self.log_file.write(row)
         self.display.row(row, self.end)
         for sentence in self.diagnose(row):
             self.display.say_once(sentence)
         if self.config.on_row is not None and self.leads:
-            before = generator_of(self.device)                            # its random numbers do not affect training
-            with torch.random.fork_rng([]):
+            with same_random_numbers(self.device), user_code():           # it does not affect the training
                 self.config.on_row(dict(row))
-            restore_generator(self.device, before)
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from spinup.errors import UserError, out_of_memory
+from spinup.runs.config import Row
 
 # Errors that code raises for a value with another type, structure or size than the one that was written.
 FAULTS = (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RuntimeError)
-# Columns of `progress.csv` that every run writes itself.
-OWN = {"epoch", "steps", "wall_seconds", "steps_per_second"}
 
 
 @contextmanager
@@ -55,11 +54,7 @@ def load_weights(module: nn.Module, state: Any) -> None:
 
 
 def diagnostics(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values of diagnostics as floats. UserError for a name that the run itself writes, or a value that is
-    not one number."""
-    if taken := OWN & values.keys():
-        raise UserError(f"run.log must not get {min(taken)}, a column that every run writes itself; choose another "
-                        "name")
+    """Return the values of diagnostics as floats. UserError for a value that is not one number."""
     numbers: dict[str, float] = {}
     for name, value in values.items():
         try:
@@ -68,6 +63,18 @@ def diagnostics(values: Mapping[str, Any]) -> dict[str, float]:
             shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise UserError(f"run.log must get one number for {name}, not {shape}; log its mean, for example") from None
     return numbers
+
+
+def joined(first: Row, logged: Row, last: Row) -> Row:
+    """Return the columns of a row in this order. UserError for a logged value that would replace a number of the run.
+
+    The quality of a reward model, for example, is a logged value: the same object is in `first` then.
+    """
+    own = {**first, **last}
+    for name, value in logged.items():
+        if own.get(name, value) is not value:
+            raise UserError(f"run.log must not get {name}, a column that the run writes itself; choose another name")
+    return {**first, **logged, **last}
 
 
 def finite(x: Tensor) -> bool:

@@ -31,7 +31,7 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
         config, _ = configure(algorithm, given)
     except (UserError, KeyError):                             # of another library, or an environment not installed here
         return ""
-    usual = json.loads(json.dumps(config_to_json(config)))                # tuples to lists
+    usual = config_to_json(config)
     words = ["spinup", *["grid"] * (len(seeds) > 1), *algorithm.name.split()]
     for name, value in given.items():
         words += [flag(name), value]

@@ -136,6 +136,22 @@ def test_integers_and_floats_get_the_type_of_their_field():
     assert type(config.total_steps) is int and type(config.ratio) is float
 
 
+# Catches: an element of an array that is refused, or that stays a number of numpy, which JSON cannot store.
+def test_numbers_of_numpy_become_numbers_of_python():
+    config = Every(total_steps=np.int64(7), ratio=np.float32(0.5), widths=[*np.array([32, 16])])
+    assert (config.total_steps, config.ratio, config.widths) == (7, 0.5, (32, 16))
+    assert type(config.total_steps) is type(config.widths[0]) is int and type(config.ratio) is float
+    assert checked("anneal", bool, np.True_) is True
+    with pytest.raises(UserError, match="--total-steps must be a whole number, not 0.5"):
+        Every(total_steps=np.float64(0.5))
+
+
+# Catches: a first argument that replaces the environment given by name, or the other way round.
+def test_environment_given_twice_is_refused():
+    with pytest.raises(UserError, match="ppo got env twice, as its first argument and by name; leave one out"):
+        trainer("ppo")("CartPole-v1", env="Acrobot-v1")
+
+
 def pixels(actions: Space) -> Callable[[], Env]:
     """A function that makes an environment of images with the given actions."""
     class Pixels(Env):
@@ -246,7 +262,8 @@ def test_settings_survive_a_round_trip_through_json(name):
     some = {"lr": 1e-7, "value_lr": 1e-7, "hidden": (8, 16)}              # a tiny number and a tuple, if it has them
     given = {setting: some[setting] for setting in settings_of(CONFIGS[name]) if setting in some}
     config = CONFIGS[name](env="Hopper-v5", tensorboard=False, seed=2**62 + 1, **given)
-    assert config_from_json(algorithms()[name], json.loads(json.dumps(config_to_json(config)))) == config
+    data = config_to_json(config)
+    assert json.loads(json.dumps(data)) == data and config_from_json(algorithms()[name], data) == config
     data = config_to_json(CONFIGS[name](env=lambda: None))
     assert data["env"] == {"callable": "lambda"} and "lambda" in config_from_json(algorithms()[name], data).env
     with pytest.raises(UserError, match="'sed'. Did you mean 'seed'"):

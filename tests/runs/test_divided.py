@@ -12,7 +12,8 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.envs.vector import copy_seeds
 from spinup.errors import UserError, WorkerError
 from spinup.machine import find_device
-from spinup.runs import divided, ranks
+from spinup.registry import find
+from spinup.runs import divided, flags, ranks
 from spinup.runs.display import ending
 from spinup.runs.workers import Workers, _wait, backend
 from tests.algos.test_es import children
@@ -139,6 +140,14 @@ def test_resume_command_of_several_processes_uses_torchrun(monkeypatch):
 def test_world_size_without_a_rank_is_not_torchrun(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert (ranks.rank(), ranks.wanted(1)) == (0, 1)
+
+
+# Catches: a cluster's own RANK that silences a run of one process.
+def test_rank_without_a_world_size_is_not_torchrun(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("spinup.algos.ppo.train", lambda cfg, resume=None: None)
+    assert flags.train(find("ppo"), ["--env", "CartPole-v1"]) == 0
+    assert capsys.readouterr().out.startswith("preset: CartPole-v1\n")
 
 
 def test_ranks_have_disjoint_shares_and_different_seeds(monkeypatch):

@@ -259,6 +259,15 @@ def test_random_numbers_in_on_row_do_not_change_the_training(train):
     assert torch.equal(weights(plain), weights(drawing))
 
 
+# Catches: an error of the user's function that becomes advice about the run's folder.
+def test_error_in_on_row_is_not_changed(train):
+    def fail(row):
+        raise PermissionError(13, "Permission denied", "mine.txt")
+
+    with pytest.raises(PermissionError, match="mine.txt"):
+        train(total_steps=320, on_row=fail)
+
+
 # Catches: a row that is passed before it is written; a row that the function can change.
 def test_each_row_is_passed_to_on_row(train):
     rows = []
