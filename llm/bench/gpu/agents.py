@@ -2,6 +2,7 @@
 import importlib
 import math
 import signal
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -86,14 +87,7 @@ def off_policy(algo: str, device: str, quick: bool, folder: str) -> Found:
                   fewer=3000)
 
 
-def sac(device: str, quick: bool, folder: str) -> Found:
-    """Measure SAC."""
-    return off_policy("sac", device, quick, folder)
-
-
-def td3(device: str, quick: bool, folder: str) -> Found:
-    """Measure TD3."""
-    return off_policy("td3", device, quick, folder)
+sac, td3 = partial(off_policy, "sac"), partial(off_policy, "td3")
 
 
 def atari(device: str, quick: bool, folder: str) -> Found:
@@ -116,10 +110,8 @@ def bandits(device: str, quick: bool, folder: str) -> Found:
 
 def pong(algo: str, device: str, quick: bool, folder: str) -> Found:
     """Train on Pong until the time is over or the steps are done."""
-    seconds = SECONDS
-
     def look(row: dict[str, float]) -> None:
-        if row["wall_seconds"] > seconds:
+        if row["wall_seconds"] > SECONDS:
             signal.raise_signal(signal.SIGINT)            # the run ends after its update, and says so
 
     settings = {"total_steps": STEPS[algo], "checkpoint_steps": STEPS[algo]}
@@ -137,11 +129,4 @@ def pong(algo: str, device: str, quick: bool, folder: str) -> Found:
             "curve": {"steps": steps, "seconds": clock, "return": [None if math.isnan(x) else x for x in curve]}}
 
 
-def pong_ppo(device: str, quick: bool, folder: str) -> Found:
-    """Train PPO."""
-    return pong("ppo", device, quick, folder)
-
-
-def pong_dqn(device: str, quick: bool, folder: str) -> Found:
-    """Train DQN."""
-    return pong("dqn", device, quick, folder)
+pong_ppo, pong_dqn = partial(pong, "ppo"), partial(pong, "dqn")

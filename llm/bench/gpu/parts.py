@@ -6,9 +6,9 @@ is missing is skipped too, and names the package. `--device cpu --quick` runs ev
 checks the script and measures nothing.
 """
 import hashlib
-import importlib
 import json
 import os
+import pkgutil
 import platform
 import subprocess
 import sys
@@ -21,13 +21,12 @@ from typing import Any
 
 import torch
 
-from llm.bench.gpu import wheels
 from spinup.errors import UserError, nearest
 from spinup.machine import find_device, git_revision
 from spinup.parser import Parser, path_of
 from spinup.runs.display import number
 
-ROOT = wheels.ROOT
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "benchmarks" / "gpu"
 LIMIT = 600             # seconds of a part
 SMALL = ("gymnasium", "rich", "filelock", "threadpoolctl", "psutil")      # every training run imports these
@@ -37,28 +36,27 @@ PROGRAM = "import sys; from llm.bench.gpu.parts import child; child(*sys.argv[1:
 
 @dataclass(frozen=True)
 class Part:
-    """One part. `function` is a function in `module` with the arguments (device, quick, folder for runs)."""
+    """One part. `place` is the "module:function" of a function with the arguments (device, quick, folder for runs)."""
 
     about: str
-    module: str
-    function: str
+    place: str
     needs: tuple[str, ...] = SMALL
 
 
 AGENTS, MODELS = "llm.bench.gpu.agents", "llm.bench.gpu.models"
 PARTS = {
-    "tests": Part("the tests in tests/gpu", MODELS, "tests", (*SMALL, "pytest")),
+    "tests": Part("the tests in tests/gpu", f"{MODELS}:tests", (*SMALL, "pytest")),
     "roofline": Part("sampling, training and a GRPO update at the shape of Qwen2.5-0.5B, as shares of the limits",
-                     MODELS, "limits", (*SMALL, "safetensors")),
-    "grpo": Part("seconds of a GRPO update at the shape of SmolLM2-135M", MODELS, "grpo_update",
+                     f"{MODELS}:limits", (*SMALL, "safetensors")),
+    "grpo": Part("seconds of a GRPO update at the shape of SmolLM2-135M", f"{MODELS}:grpo_update",
                  (*SMALL, "safetensors")),
-    "reverse": Part("accuracy of GRPO on the task reverse", MODELS, "learning"),
-    "rl2": Part("RL2 on bandits in 16,384 copies", AGENTS, "bandits"),
-    "sac": Part("updates of SAC on HalfCheetah", AGENTS, "sac", (*SMALL, "mujoco", "imageio")),
-    "td3": Part("updates of TD3 on HalfCheetah", AGENTS, "td3", (*SMALL, "mujoco", "imageio")),
-    "atari": Part("steps of PPO on Pong", AGENTS, "atari", (*SMALL, "ale_py")),
-    "pong_ppo": Part("eight minutes of PPO on Pong", AGENTS, "pong_ppo", (*SMALL, "ale_py")),
-    "pong_dqn": Part("eight minutes of DQN on Pong", AGENTS, "pong_dqn", (*SMALL, "ale_py"))}
+    "reverse": Part("accuracy of GRPO on the task reverse", f"{MODELS}:learning"),
+    "rl2": Part("RL2 on bandits in 16,384 copies", f"{AGENTS}:bandits"),
+    "sac": Part("updates of SAC on HalfCheetah", f"{AGENTS}:sac", (*SMALL, "mujoco", "imageio")),
+    "td3": Part("updates of TD3 on HalfCheetah", f"{AGENTS}:td3", (*SMALL, "mujoco", "imageio")),
+    "atari": Part("steps of PPO on Pong", f"{AGENTS}:atari", (*SMALL, "ale_py")),
+    "pong_ppo": Part("eight minutes of PPO on Pong", f"{AGENTS}:pong_ppo", (*SMALL, "ale_py")),
+    "pong_dqn": Part("eight minutes of DQN on Pong", f"{AGENTS}:pong_dqn", (*SMALL, "ale_py"))}
 
 
 def goal(what: str, value: float | None, least: float | None = None, source: str = "",
@@ -99,8 +97,6 @@ def main(argv: list[str]) -> int:
     there = Path(os.environ["OUT"]) if os.environ.get("OUT") else ROOT / "runs" / "gpu" if given.quick else FOLDER
     folder = given.out or there
     folder.mkdir(parents=True, exist_ok=True)
-    for line in wheels.use():
-        print(line, flush=True)
     codes = [run(name, given.device, given.quick, folder, given.again) for name in given.parts or PARTS]
     return max(codes)
 
@@ -117,11 +113,9 @@ def run(name: str, device: str, quick: bool, folder: Path, again: bool = False) 
         print(f"{name}: skipped, because {', '.join(missing)} is missing", flush=True)
         return 0
     print(f"{name}: {part.about}, on {key['device']}{', quick' if quick else ''}", flush=True)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(
-        p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)}
     try:
         done = subprocess.run([sys.executable, "-c", PROGRAM, name, device, str(int(quick)), str(path)],
-                              env=environment, timeout=LIMIT)
+                              timeout=LIMIT)
         reason = f"it ended with {done.returncode}" if done.returncode else ""
     except subprocess.TimeoutExpired:
         reason = f"it took more than {LIMIT} s"
@@ -142,9 +136,8 @@ def child(name: str, device: str, quick: str, path: str) -> None:
 def measure(name: str, device: str, quick: bool) -> dict[str, Any]:
     """Measure a part in this process, and return the contents of its raw file."""
     part = PARTS[name]
-    function = getattr(importlib.import_module(part.module), part.function)
     with tempfile.TemporaryDirectory(prefix="spinup-gpu-") as folder:
-        lines, details = function(device, quick, folder)
+        lines, details = pkgutil.resolve_name(part.place)(device, quick, folder)
     return {"part": name, "about": part.about, "command": f".ci/gpu {name}", "quick": quick,
             "device": device_name(device), "kind": torch.device(device).type, "commit": git_revision() or "source tree",
             "source": source(), "versions": versions(), "lines": lines, "met": all(line["met"] for line in lines),

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import zipfile
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +11,7 @@ import torch
 
 from llm.algos import sft
 from llm.bench import roofline
-from llm.bench.gpu import agents, models, parts, wheels
+from llm.bench.gpu import agents, models, parts
 from spinup.errors import UserError
 
 DOOR = parts.ROOT / ".ci" / "gpu"
@@ -126,28 +124,3 @@ def test_pong_stops_at_its_time_limit(tmp_path, monkeypatch):
     _, details = agents.pong("ppo", "cpu", True, str(tmp_path))
     assert details["status"] == "interrupted" and details["curve"]["steps"] == [16]
     assert signal.getsignal(signal.SIGINT) is before
-
-
-# Catches: a wheel that does not fit this Python and ends the script; a wheel that is installed in every call.
-@pytest.mark.long
-def test_wheels_beside_the_script_are_installed_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", "")
-    folder, built = tmp_path / "wheels", tmp_path / "build"
-    assert wheels.use(folder, built) == [] and not built.exists()
-    folder.mkdir()
-    about = {"METADATA": "Metadata-Version: 2.1\nName: lonely\nVersion: 1.0\n", "RECORD": "",
-             "WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
-    with zipfile.ZipFile(folder / "lonely-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("lonely.py", "number = 7\n")
-        for name, text in about.items():
-            wheel.writestr(f"lonely-1.0.dist-info/{name}", text)
-    (folder / "other-1.0-cp27-none-any.whl").write_bytes(b"")
-    (said,) = wheels.use(folder, built)
-    assert said.startswith("other-1.0-cp27-none-any.whl cannot be installed: ")
-    target = Path(sys.path[0])
-    assert target.parent == built and (target / "lonely.py").is_file() and str(target) in os.environ["PYTHONPATH"]
-    monkeypatch.setattr(wheels.subprocess, "run", lambda *_, **__: pytest.fail("installed again"))
-    assert wheels.use(folder, built) == []
-    monkeypatch.setattr(wheels, "LARGEST", 1)
-    assert "at most 0 MiB can be copied" in wheels.use(folder, built)[0]
