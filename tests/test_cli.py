@@ -281,8 +281,10 @@ def test_damaged_or_malicious_checkpoint_is_refused_and_runs_no_code(cli, tree, 
         (tmp_path / RUN / "result.json").unlink(missing_ok=True)
     assert unwarned(recwarn)
     path.unlink()
-    check_refused(cli("eval", RUN), "runs/x/x_s1 holds no checkpoint.pt yet; `spinup resume runs/x/x_s1` starts it "
-                                    "from its config.json")
+    for result in ({}, []):                                               # neither is the result of a run
+        (tmp_path / RUN / "result.json").write_text(json.dumps(result))
+        check_refused(cli("eval", RUN), "runs/x/x_s1 holds no checkpoint.pt yet; `spinup resume runs/x/x_s1` starts it "
+                                        "from its config.json")
 
 
 # Catches: a missing entry that raises a KeyError only when it is used.
@@ -355,6 +357,8 @@ def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
             ("progress.csv", b"\xff\xfe\n1\n", "plot", "progress.csv is damaged ("),
             ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1"}}', "plot",
              "config.json lacks seed; restore it"),
+            ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": 1}}', "plot",
+             "config.json lacks measure; restore it"),
             ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": 1}}', "eval",
              "config.json lacks 'observation_space'"),
             ("config.json", b'{"algorithm": "ppo", "config": {"env": 5, "seed": 1}}', "eval",

@@ -21,7 +21,7 @@ import torch
 
 from spinup.errors import UserError
 from spinup.runs.display import quoted
-from spinup.runs.files import TEMPORARY, read_json, write_whole
+from spinup.runs.files import TEMPORARY, write_whole
 from spinup.runs.tensors import NAMES, map_tensors, write_tensors
 from spinup.runs.values import FAULTS, room_for
 
@@ -139,10 +139,6 @@ def read_checkpoint(path: Path) -> Any:
         with room_for(path), warnings.catch_warnings(action="ignore"):    # a UserError below replaces torch's warnings
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        result = path.parent / "result.json"
-        if result.exists() and read_json(result).get("status") == "finished":
-            raise UserError(f"{path.parent} is finished, but its {path.name} is missing; restore the file, or train "
-                            "again under another --exp-name") from None
         raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {quoted(str(path.parent))}` starts it "
                         "from its config.json") from None
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError,

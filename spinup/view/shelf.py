@@ -5,9 +5,8 @@ from typing import Any
 
 from spinup.envs.atari import protocol
 from spinup.errors import UserError
-from spinup.registry import family, find
 from spinup.runs.folders import describe, find_run, safe, writable
-from spinup.runs.policy import Policy
+from spinup.runs.public import load
 from spinup.runs.records import finished, read_result, read_run
 from spinup.runs.resuming import HOW
 from spinup.runs.shelf import SHELF, policies, policy_state, read_about, write_policy
@@ -39,7 +38,7 @@ def add(directory: Path, name: str = "") -> Path:
     if name != safe(name) or not writable(SHELF):
         raise UserError(f"{describe(file)} cannot be written; choose a --name of letters, digits, - and _, and install "
                         "the package in a folder that you can write to")
-    found = evaluate(policy_in(folder), env)
+    found = evaluate(load(folder), env)
     kept = {key: value for key, value in about["config"].items() if key not in HOW or key == "threads"}
     _, weights = policy_state(folder)
     write_policy(file, weights, {**about, "config": kept, "shelf": {
@@ -49,11 +48,6 @@ def add(directory: Path, name: str = "") -> Path:
         file.unlink()
         raise UserError(f"with {name}, the shelf would be larger than {LARGEST / 2**20:.0f} MiB; delete another policy")
     return file
-
-
-def policy_in(directory: Path) -> Policy:
-    """Return the policy of a run, or of a file of the shelf."""
-    return family(find(read_run(directory)["algorithm"], run=directory)).load(directory, "cpu")
 
 
 def listed() -> Iterator[dict[str, Any]]:
@@ -79,5 +73,5 @@ def gallery(folder: Path) -> Iterator[Path]:
         file = SHELF / f"{name}.safetensors"
         env = read_about(file)["config"]["env"]
         if not protocol(env):
-            yield draw(policy_in(file), env, folder / f"{name}.gif", *GIF)
+            yield draw(load(f"shelf/{name}"), env, folder / f"{name}.gif", *GIF)
 

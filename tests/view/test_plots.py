@@ -20,7 +20,8 @@ def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100)
     """Write a run whose rows have these values of return_mean_100, and a return_mean that is higher by 1."""
     folder.mkdir(parents=True)
     seed = int(folder.name.rpartition("_s")[2])
-    (folder / "config.json").write_text(json.dumps({"algorithm": algorithm, "config": {"env": env, "seed": seed}}))
+    (folder / "config.json").write_text(json.dumps({
+        "algorithm": algorithm, "measure": "return_mean_100", "config": {"env": env, "seed": seed}}))
     with open(folder / "progress.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["steps", "return_mean", "return_mean_100", "kl", "wall_seconds"])
@@ -29,10 +30,10 @@ def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100)
 
 
 def write_language(folder, measure, *, task="taste", method="ppo", **columns):
-    """Write a run of a language model with these columns. measure None: an old run whose config.json names none."""
+    """Write a run of a language model with these columns."""
     folder.mkdir(parents=True)
-    data = {"algorithm": f"llm {method}", "config": {"task": task, "seed": 1}}
-    (folder / "config.json").write_text(json.dumps(data | ({"measure": measure} if measure else {})))
+    data = {"algorithm": f"llm {method}", "measure": measure, "config": {"task": task, "seed": 1}}
+    (folder / "config.json").write_text(json.dumps(data))
     with open(folder / "progress.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["steps", *columns])
@@ -81,12 +82,12 @@ def test_curve_shows_both_returns_without_rows_that_have_none(tmp_path, figures)
 
 
 # The plot of a language model: the label of the axis, and the legend, the values and the width of each line. Catches: a
-# line for a column without numbers; a true reward that is missing or has a thin line; a measure that is guessed.
+# line for a column without numbers; a true reward that is missing or has a thin line.
 @pytest.mark.parametrize(("measure", "columns", "axis", "lines"), [
     ("held_out_accuracy", {"reward": [0.1, 0.2], "held_out_accuracy": [0.3, 0.4], "held_out_reward": [0.5, 0.6]},
      "share of responses", [("mean reward in training", [0.1, 0.2], False),
                             ("solved held-out problems", [0.3, 0.4], True)]),
-    (None, {"reward": [math.nan] * 2, "held_out_accuracy": [0.3, 0.4]},
+    ("held_out_accuracy", {"reward": [math.nan] * 2, "held_out_accuracy": [0.3, 0.4]},
      "share of responses", [("solved held-out problems", [0.3, 0.4], True)]),
     ("held_out_reward", {"held_out_accuracy": [0.0, 0.0], "held_out_reward": [-2, 1], "reward": [-3, 2]},
      "mean reward", [("in training", [-3, 2], False), ("on held-out problems", [-2, 1], True)]),

@@ -13,7 +13,7 @@ from spinup.runs import public
 from spinup.view.record import record, uniform
 
 TINY = {"preset": "none", "quiet": True, "tensorboard": False, "threads": 1, "hidden": (8,)}
-SETTINGS = {"steps": 60, "noise": [0.0], "stochastic": False, "seed": 3, "load": public.load}
+SETTINGS = {"steps": 60, "noise": [0.0], "stochastic": False, "seed": 3}
 
 
 @pytest.fixture
