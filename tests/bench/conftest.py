@@ -37,17 +37,17 @@ def here(cli):
     return run
 
 
-@pytest.fixture
-def finished():
-    """Write the folder of a finished run with 128 responses per update and these columns of progress.csv."""
-    def write(folder, seconds=1.0, **columns):
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "progress.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "start": "start",
-                                                        "config": {"prompts": 1, "samples": 128}}))
-        (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": seconds}))
-        return folder
-    return write
+def finished_run(folder, seconds=1.0, about=None, **columns):
+    """Write the folder of a finished run with these columns of progress.csv, and return it.
+
+    about: entries of config.json; otherwise the run has 128 responses per update.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "progress.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    config = {"versions": {}, "git": None, "start": "start", "config": {"prompts": 1, "samples": 128}} | (about or {})
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": seconds}))
+    return folder

@@ -2,22 +2,20 @@
 import pytest
 
 from spinup.bench.papers import curiosity_tokens as bench
+from tests.bench.conftest import finished_run
 
 
-@pytest.fixture
-def a_run(finished):
+def a_run(folder, rewards):
     """Write the folder of a finished run whose rows have these rewards and held-out accuracies."""
-    def write(folder, rewards):
-        return finished(folder, steps=[4 * i for i in range(1, len(rewards) + 1)], reward=rewards,
+    return finished_run(folder, steps=[4 * i for i in range(1, len(rewards) + 1)], reward=rewards,
                         length=[1.0] * len(rewards), held_out_accuracy=rewards, return_mean_100=rewards)
-    return write
 
 
 # Catches: updates in place of responses; the responses up to the beginning of a row in place of its end; the last row
 # with a reward.
 @pytest.mark.parametrize(("rewards", "first"), [
     ([0, 0, 0.01, 0], 3 * 4 * 128), ([0.5, 1], 4 * 128), ([0, 0], float("inf"))])
-def test_lock_is_open_from_the_first_reward(rewards, first, tmp_path, a_run):
+def test_lock_is_open_from_the_first_reward(rewards, first, tmp_path):
     assert bench.opened(a_run(tmp_path / "a", rewards)) == first
 
 
@@ -26,7 +24,7 @@ def test_lock_is_open_from_the_first_reward(rewards, first, tmp_path, a_run):
     (0, 0, 0.5, 6.0, True), (1, 0, 0.5, 6.0, True), (2, 0, 0.5, 6.0, False), (0, 1, 0.5, 6.0, False),
     (0, 0, 0.4, 6.0, False), (0, 0, 0.5, 5.9, False)])
 def test_goals_are_four_of_five_locks_and_twice_the_answers(shut, lucky, accuracy, different, met, tmp_path,
-                                                            monkeypatch, a_run):
+                                                            monkeypatch):
     def lock(kind, seed, log_dir):
         right = seed > shut if kind == "curiosity" else kind == "grpo" and seed <= lucky
         return a_run(log_dir / f"{kind}_{seed}", [0, 0, 0.1 if right else 0, 0])

@@ -9,13 +9,12 @@ from spinup.bench.papers import decision_transformer
 from spinup.bench.papers.decision_transformer import lengths
 from spinup.bench.papers.paper import show
 from spinup.envs.worlds.graph import LIMIT, NODES, RandomGraph
+from tests.bench.conftest import finished_run
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {}}))
-    (tmp_path / "result.json").write_text(json.dumps({"status": "finished", "seconds": 60.0}))
-    return tmp_path
+    return finished_run(tmp_path, 60.0)
 
 
 # Catches: the mean over seeds in place of the lowest seed; the better one of the two environments; a met goal although

@@ -1,5 +1,4 @@
 """The experiment of Rainbow's parts: its comparisons, the goals of its table, and its exact references."""
-import csv
 import json
 from itertools import product
 
@@ -8,6 +7,7 @@ import pytest
 
 from spinup.bench.papers import dqn_parts
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 
 @pytest.fixture
@@ -18,16 +18,7 @@ def measured(tmp_path, monkeypatch):
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
         asked.append((algorithm, subject, seed, flags))
-        folder = log_dir / f"{algorithm}_{seed}"
-        folder.mkdir(parents=True)
-        columns = {"steps": [29, 58, 87, 116], "test_return": best[algorithm]}
-        with open(folder / "progress.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {}}))
-        (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 1.0}))
-        return folder
+        return finished_run(log_dir / f"{algorithm}_{seed}", steps=[29, 58, 87, 116], test_return=best[algorithm])
 
     monkeypatch.setattr(dqn_parts, "run", run)
     monkeypatch.setattr(dqn_parts, "shares_of_left", lambda double, seed: [0.06 if double else 0.2] * 300)

@@ -1,5 +1,4 @@
 """The experiment of DRIFT: its runs, the number of their tokens, and the goals of its table."""
-import csv
 import json
 
 import pytest
@@ -7,6 +6,7 @@ import torch
 
 from spinup.bench.papers import drift
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 ENDS = {"drift": 0.9, "plain": 0.75, "discount": 0.9, "turns": 0.8, "best": 0.7, "reinforce": 0.95,
         "start": 0.4}
@@ -19,17 +19,9 @@ def trained(tmp_path, monkeypatch):
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
         asked.append((algorithm, subject, seed, label, flags))
-        folder = log_dir / f"{label}_{seed}"
-        folder.mkdir(parents=True, exist_ok=True)
-        columns = {"steps": [10, 30], "held_out_accuracy": [0.4, ends[label]], "length": [20.0, 10.0]}
-        with open(folder / "progress.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
         settings = {"data": 16_000} if "--data" in flags else {"data": 0, "prompts": 32, "samples": 8}
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": settings,
-                                                        "start": str(tmp_path / f"start_{seed}")}))
-        return folder
+        return finished_run(log_dir / f"{label}_{seed}", steps=[10, 30], held_out_accuracy=[0.4, ends[label]],
+                            length=[20.0, 10.0], about={"config": settings, "start": str(tmp_path / f"start_{seed}")})
 
     monkeypatch.setattr(drift, "run", run)
     monkeypatch.setattr(drift, "accuracy", lambda folder: ends[folder.name.rpartition("_")[0]])

@@ -6,6 +6,7 @@ import pytest
 from spinup.bench.papers import losses, magistral
 from spinup.bench.papers.paper import show
 from spinup.errors import UserError
+from tests.bench.conftest import finished_run
 
 CURVE = {"steps": [1, 2], "held_out_greedy": [0.2, 0.9], "held_out_reward": [0.2, 0.8], "entropy": [1.0, 0.4],
          "length": [7.0, 7.0], "kl": [0.0, 0.1], "clip_fraction": [0.0, 0.2], "ratio_min": [0.5, 0.5],
@@ -13,7 +14,7 @@ CURVE = {"steps": [1, 2], "held_out_greedy": [0.2, 0.9], "held_out_reward": [0.2
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch, finished):
+def trained(tmp_path, monkeypatch):
     """Replacements for the runs of both experiments: accuracies by (task, method), entropies by kind, and the arguments
     of each run that was started."""
     ends, entropies, asked = {}, {}, []
@@ -25,7 +26,7 @@ def trained(tmp_path, monkeypatch, finished):
             raise UserError("`spinup llm grpo` failed: spinup: the model smollm2 is not on this machine; type: ...")
         columns = {**CURVE, "held_out_accuracy": [0.3, ends.get((subject, method), 0.9)],
                    "entropy": [1.0, entropies.get(label, 0.4)]}
-        return finished(log_dir / f"{method}_{subject}_{label}_{seed}", **columns)
+        return finished_run(log_dir / f"{method}_{subject}_{label}_{seed}", **columns)
 
     def reached(folder):
         method, task, *_ = (*folder.name.split("_"), "")                  # of an initial policy: "start"

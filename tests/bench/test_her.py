@@ -7,6 +7,7 @@ import pytest
 
 from spinup.bench.papers import her
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 
 # Catches: the mean over seeds with HER; the lowest seed without it; a missed goal with exit code 0.
@@ -15,10 +16,7 @@ from spinup.bench.papers.paper import show
     ({"her": [0.95, 0.95], "ddpg": [0.3, 0.4]}, False)])
 def test_her_must_succeed_where_ddpg_fails(reached, met, tmp_path, monkeypatch):
     def made(algorithm, env, seed, log_dir, *flags):
-        folder = log_dir / algorithm / str(seed)
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None}))
-        return folder
+        return finished_run(log_dir / algorithm / str(seed))
 
     monkeypatch.setattr(her, "run", made)
     monkeypatch.setattr(her, "success", lambda folder: reached[folder.parent.name][int(folder.name) - 1])

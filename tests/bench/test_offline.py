@@ -1,5 +1,4 @@
 """The experiment of offline learning: its runs, and the goals of its table."""
-import csv
 import json
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ from spinup.bench.papers import offline
 from spinup.bench.papers import paper as paper_module
 from spinup.bench.papers.paper import record, show
 from spinup.data.dataset import Dataset
+from tests.bench.conftest import finished_run
 
 
 @pytest.fixture
@@ -22,15 +22,8 @@ def trained(tmp_path, monkeypatch):
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
         asked.append((algorithm, subject, seed, flags))
-        folder = log_dir / f"{algorithm}+{label}+{subject}+{seed}"
-        folder.mkdir(parents=True)
-        columns = {"steps": [1, 2], "test_return": [0.0, 1.0], "q": [0.0, 5.0]}
-        with open(folder / "progress.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {}}))
-        return folder
+        return finished_run(log_dir / f"{algorithm}+{label}+{subject}+{seed}", steps=[1, 2], test_return=[0.0, 1.0],
+                            q=[0.0, 5.0])
 
     def e100(folder):
         algorithm, label, *_ = folder.name.split("+")

@@ -1,5 +1,4 @@
 """Experiments of papers: what counts as solved, the goals of their tables, and their pictures."""
-import csv
 import importlib
 import json
 
@@ -14,25 +13,13 @@ from spinup.bench.process import in_turn
 from spinup.bench.process import spinup as spinup_command
 from spinup.cli.bench import paper as paper_command
 from spinup.errors import UserError
-
-
-def a_run(folder, **columns):
-    """The folder of a finished run with these columns of progress.csv."""
-    folder.mkdir(parents=True)
-    rows = zip(*columns.values(), strict=True)
-    with open(folder / "progress.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(rows)
-    (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {}}))
-    (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 1.0}))
-    return folder
+from tests.bench.conftest import finished_run
 
 
 def chain_run(folder, n, perfect_from, *, episodes=250, hits=0):
     """A run on the chain, tested after each episode."""
     numbers = range(1, episodes + 1)
-    return a_run(folder, steps=[i * (n + 9) for i in numbers],
+    return finished_run(folder, steps=[i * (n + 9) for i in numbers],
                  test_return=[12.0 if i >= perfect_from else 0.01 for i in numbers],
                  return_max=[1.0 if i <= hits else 0.01 for i in numbers])
 
@@ -61,9 +48,7 @@ def test_chain_goals_are_nine_of_ten_seeds_and_no_action_hit(late, hits, parked,
 
     monkeypatch.setattr(chain, "one", made)
     def stored(algorithm, env, seed, log_dir, *flags, label):
-        (log_dir / label).mkdir(exist_ok=True)
-        (log_dir / label / "config.json").write_text(json.dumps({"versions": {}, "git": None}))
-        return log_dir / label
+        return finished_run(log_dir / label)
     monkeypatch.setattr(chain, "run", stored)
     monkeypatch.setattr(chain, "e100", lambda folder: {"parameters": 93.0, "actions": parked}[folder.name])
     paper, folders = chain.measure(chain.SEEDS, 2, tmp_path)
@@ -78,7 +63,7 @@ def test_chain_goals_are_nine_of_ten_seeds_and_no_action_hit(late, hits, parked,
 def test_pixel_agents_must_watch_the_tv_twice_as_long(bored, met, tmp_path, monkeypatch):
     def made(algorithm, env, seed, log_dir, *flags, label):
         watching = [0.5] * 5 + [{"pixels": 0.9, "rnd": bored, "inverse": 0.1}.get(label, 0.5)] * 5
-        return a_run(log_dir / f"{label}{seed}", steps=range(10), watching=watching, cells=[20.0] * 10)
+        return finished_run(log_dir / f"{label}{seed}", steps=range(10), watching=watching, cells=[20.0] * 10)
 
     monkeypatch.setattr(noisy_tv, "run", made)
     paper, folders = noisy_tv.measure((1, 2), 1, tmp_path)
@@ -106,7 +91,7 @@ def test_policy_without_memory_gets_the_return_of_chance(tmp_path):
 @pytest.mark.parametrize("found, met", [((6.50, 6.66), True), ((6.50, 6.62), False)])
 def test_more_bandits_goal_is_98_percent_of_the_paper(found, met, tmp_path, monkeypatch):
     def made(algorithm, env, seed, log_dir, *flags):
-        return a_run(log_dir / f"{env}_s{seed}", steps=[1])
+        return finished_run(log_dir / f"{env}_s{seed}", steps=[1])
     monkeypatch.setattr(more_bandits, "run", made)
     monkeypatch.setattr(more_bandits, "TABLE", {"Bandits-10x10-v0": more_bandits.TABLE["Bandits-10x10-v0"]})
     monkeypatch.setattr(more_bandits, "evaluate", lambda folder: found[int(folder.name[-1]) - 1])
@@ -183,7 +168,7 @@ def test_picture_that_cannot_be_written_is_refused_before_the_runs(picture, tmp_
 
 
 def test_number_without_a_goal_is_never_missed(tmp_path, capsys):
-    folder = a_run(tmp_path / "a", steps=[1])
+    folder = finished_run(tmp_path / "a", steps=[1])
     paper = Paper("T", [Line("known", "5", 4.5), Line("promised", "", 7, ">= 6", True)], lambda figure: None)
     assert show("t", paper, [folder], tmp_path / "t.png", None) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["lines"][1]["met"]
@@ -192,7 +177,7 @@ def test_number_without_a_goal_is_never_missed(tmp_path, capsys):
 # Catches: a result file without the command and the seeds that made it.
 def test_result_file_of_an_experiment_contains_its_command(tmp_path, monkeypatch):
     found = Paper("T", [Line("known", "5", 4.5)], lambda figure: None, {"mine": 1})
-    monkeypatch.setattr(chain, "measure", lambda seeds, workers, log_dir: (found, [a_run(tmp_path / "a", steps=[1])]))
+    monkeypatch.setattr(chain, "measure", lambda seeds, workers, log_dir: (found, [finished_run(tmp_path / "a")]))
     out = tmp_path / "t.json"
     assert paper_command(["chain", "--seeds", "3", "4", "--picture", str(tmp_path / "t.png"), "--out", str(out)]) == 0
     result = json.loads(out.read_text())
@@ -247,7 +232,7 @@ def test_published_return_must_lie_in_our_interval(returns, met, tmp_path, monke
         asked.append((algorithm, flags))
         curve = spinning_up.PUBLISHED[algorithm, env][0]
         curve = (*curve[:9], returns[seed - 1]) if (algorithm, env) == ("vpg", "Hopper-v5") else curve
-        return a_run(log_dir / f"{algorithm}_{env}_{seed}", steps=range(4000, 1_000_001, 4000),
+        return finished_run(log_dir / f"{algorithm}_{env}_{seed}", steps=range(4000, 1_000_001, 4000),
                      return_mean=[curve[min(round(update / 25) - 1, 9)] for update in range(1, 251)])
 
     monkeypatch.setattr(spinning_up, "run", made)
@@ -266,7 +251,7 @@ def test_published_return_must_lie_in_our_interval(returns, met, tmp_path, monke
 # Catches: a mean that divides by the whole window at the ends of a run; rows without an episode that make other rows
 # NaN.
 def test_curves_are_averaged_over_existing_updates(tmp_path):
-    folder = a_run(tmp_path / "a", steps=range(4000, 80_001, 4000), return_mean=[float("nan"), *range(2, 21)])
+    folder = finished_run(tmp_path / "a", steps=range(4000, 80_001, 4000), return_mean=[float("nan"), *range(2, 21)])
     steps, returns = spinning_up.smoothed(folder)
     assert steps[0] == 8000 and steps[-1] == 80_000
     assert returns[0] == np.mean(range(2, 8)) and returns[9] == 11 and returns[-1] == np.mean(range(15, 21))

@@ -5,6 +5,7 @@ import pytest
 
 from spinup.bench.papers import proofs
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 
 @pytest.fixture
@@ -15,11 +16,8 @@ def searched(tmp_path, monkeypatch):
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
         asked.append((algorithm, subject, seed))
-        folder = log_dir / subject.replace(":", "-") / f"end_{seed}"
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {},
-                                                        "start": str(tmp_path / f"start_{seed}")}))
-        return folder
+        return finished_run(log_dir / subject.replace(":", "-") / f"end_{seed}",
+                            about={"start": str(tmp_path / f"start_{seed}")})
 
     def search(folder, task, how, samples, problems):
         asked.append((folder.name, task, how, samples))

@@ -1,11 +1,11 @@
 """The experiment of Q-learning on tokens: its runs, and the goals of its table."""
-import csv
 import json
 
 import pytest
 
 from spinup.bench.papers import q_tokens
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 
 @pytest.fixture
@@ -15,18 +15,10 @@ def trained(tmp_path, monkeypatch):
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
         asked.append((algorithm, subject, seed, label, flags))
-        folder = log_dir / f"{label or 'classic'}_{seed}"
-        folder.mkdir(parents=True)
         columns = {"steps": [1, 2], "return_mean_100": [20.0, 400.0], "held_out_accuracy": [0.35, ends.get(label, 0)],
                    "held_out_greedy": [0.5, 0.9], "reward": [0.3, 0.3]}
-        with open(folder / "progress.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {},
-                                                        "start": str(tmp_path / f"start_{seed}")}))
-        (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 120.0}))
-        return folder
+        return finished_run(log_dir / f"{label or 'classic'}_{seed}", 120.0, {"start": str(tmp_path / f"start_{seed}")},
+                            **columns)
 
     monkeypatch.setattr(q_tokens, "run", run)
     monkeypatch.setattr(q_tokens, "e100", lambda folder: 500.0)

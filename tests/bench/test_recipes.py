@@ -5,6 +5,7 @@ import pytest
 
 from spinup.bench.papers import recipes
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 STAGES = {"r1": ("base", "cold_start", "reasoning", "rejection", "general"), "qwq": ("base", "verified", "general"),
           "llama3": ("base", *(f"{kind}_{r}{end}" for kind in ("best", "random") for r in (1, 2, 3)
@@ -19,9 +20,7 @@ def reports(tmp_path, monkeypatch):
     for name, stages in STAGES.items():
         rows = []
         for stage in stages:
-            folder = tmp_path / f"{name}_{stage}"
-            folder.mkdir()
-            (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None}))
+            folder = finished_run(tmp_path / f"{name}_{stage}")
             rows.append({"stage": stage, "directory": str(folder), "from": None, "seconds": 30.0,
                          "after": {"steps": 0.9, "counts": 0.5, "taste": 1.0, recipes.OLD: 0.8}})
         made[name] = {"stages": rows}

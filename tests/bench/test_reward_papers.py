@@ -1,11 +1,11 @@
 """The experiments with other rewards, ttrl, length and lang: their runs, and the goals of their tables."""
-import csv
 import json
 
 import pytest
 
 from spinup.bench.papers import lang, length, ttrl
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 COLUMNS = ("held_out_accuracy", "reward", "reward_majority_right", "reward_agreement", "length", "reward_hint_latin",
            "reward_hint_greek", "held_out_reward_language")
@@ -18,18 +18,10 @@ def trained(tmp_path, monkeypatch):
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
         asked.append((algorithm, subject, seed, label, flags))
-        folder = log_dir / f"{label}_{seed}"
-        folder.mkdir(parents=True)
-        last = {**dict.fromkeys(COLUMNS, 0.5), "length": 20.0, **rows.get(label, {})}
-        with open(folder / "progress.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, ["steps", *COLUMNS])
-            writer.writeheader()
-            writer.writerow({"steps": 1, **dict.fromkeys(COLUMNS, 0.5), "length": 20.0})
-            writer.writerow({"steps": 2, **last})
-        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {},
-                                                        "start": str(tmp_path / f"start_{label}")}))
-        (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 12.0}))
-        return folder
+        first = {**dict.fromkeys(COLUMNS, 0.5), "length": 20.0}
+        columns = {name: [x, rows.get(label, {}).get(name, x)] for name, x in first.items()}
+        return finished_run(log_dir / f"{label}_{seed}", 12.0, {"start": str(tmp_path / f"start_{label}")},
+                            steps=[1, 2], **columns)
 
     for module in (ttrl, length, lang):
         monkeypatch.setattr(module, "run", run)

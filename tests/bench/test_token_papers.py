@@ -6,14 +6,15 @@ import torch
 
 from spinup.bench.papers import es_tokens, rl2_tokens
 from spinup.bench.papers.paper import show
+from tests.bench.conftest import finished_run
 
 
 # Catches: the sum over rows in place of pulls; the best seed; a met goal although a policy without memory reaches it.
 @pytest.mark.parametrize("reward, cut, seconds, met", [
     (0.65, 0.5, 100.0, True), (0.6, 0.5, 100.0, False), (0.65, 0.6, 100.0, False), (0.65, 0.5, 400.0, False)])
-def test_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds, met, tmp_path, monkeypatch, finished):
+def test_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds, met, tmp_path, monkeypatch):
     def made(algorithm, subject, seed, log_dir, *flags, label=""):
-        folder = finished(log_dir / f"{algorithm}{seed}", seconds, steps=[1, 2])
+        folder = finished_run(log_dir / f"{algorithm}{seed}", seconds, steps=[1, 2])
         (folder / "trials.json").write_text(json.dumps({"reward_of_step": [reward] * 10,
                                                         "cut_reward_of_step": [cut] * 10}))
         return folder
@@ -35,12 +36,11 @@ def test_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds, 
 @pytest.mark.parametrize("start, end, seconds, moved, met", [
     (0.7, 0.91, 500.0, 0.0, True), (0.5, 0.81, 500.0, 0.0, True), (0.7, 0.85, 500.0, 0.0, False),
     (0.7, 0.91, 700.0, 0.0, False), (0.7, 0.91, 500.0, 1e-7, False)])
-def test_es_must_gain_in_time_with_any_number_of_processes(start, end, seconds, moved, met, tmp_path, monkeypatch,
-                                                           finished):
+def test_es_must_gain_in_time_with_any_number_of_processes(start, end, seconds, moved, met, tmp_path, monkeypatch):
     def made(algorithm, subject, seed, log_dir, *flags, label=""):
-        return finished(log_dir / f"{algorithm}{label}", seconds, steps=[1, 2], held_out_greedy=[start, end],
-                     held_out_accuracy=[0.3, 0.4], return_mean_100=[1, 2], tokens_per_second=[10, 20],
-                     rollout_seconds=[1, 1], reward_seconds=[0, 1], update_seconds=[1, 0])
+        return finished_run(log_dir / f"{algorithm}{label}", seconds, steps=[1, 2], held_out_greedy=[start, end],
+                            held_out_accuracy=[0.3, 0.4], return_mean_100=[1, 2], tokens_per_second=[10, 20],
+                            rollout_seconds=[1, 1], reward_seconds=[0, 1], update_seconds=[1, 0])
 
     def weights(path):
         return {"parts": {"model": {"w": torch.full((3,), moved * ("es2" in path.parent.name))}}}
