@@ -7,6 +7,7 @@ import pytest
 
 from llm.bench.pictures import over_optimisation, pass_at_k, unification
 from llm.bench.pictures.draw import draw
+from spinup.bench import process
 from spinup.bench.papers import paper
 from spinup.errors import UserError
 from spinup.registry import find
@@ -53,7 +54,8 @@ def test_run_with_other_settings_is_refused(name, run, tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         write_json(folder / "config.json", begun)
 
-    monkeypatch.setattr(paper, "spinup", train)
+    for module in (paper, process):
+        monkeypatch.setattr(module, "spinup", train)
     monkeypatch.setattr(over_optimisation, "read_progress", dict)
     for end in (suppress(Exception), pytest.raises(UserError, match="with total_steps 7")):   # first: nothing to plot
         with end:
