@@ -5,8 +5,6 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import numpy as np
-
 from spinup.errors import UserError, nearest
 
 HUGE = 1e30                                                               # of a setting; fp32 ends at 3e38
@@ -16,9 +14,9 @@ TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no":
 
 def checked(name: str, hint: Any, value: Any) -> Any:
     """Return `value` with the type `hint`. A whole number becomes a float if `hint` is float, and a number of numpy
-    becomes one of Python. UserError if the value does not fit."""
+    or torch becomes one of Python. UserError if the value does not fit."""
     origin, args = get_origin(hint), get_args(hint)
-    if isinstance(value, np.generic):
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):    # numpy is not imported: help must be fast
         value = value.item()
     if origin is Annotated:
         value = checked(name, args[0], value)
