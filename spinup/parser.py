@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from spinup.errors import UserError, nearest
 
@@ -17,9 +17,10 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")           # line breaks, escapes
 class Parser(argparse.ArgumentParser):
     """Argument parser. It reports an error in one sentence and suggests the nearest flag for an unknown one."""
 
-    def __init__(self, prog: str, description: str):
+    def __init__(self, prog: str, description: str, **given: Any):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
-                         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=120))
+                         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=120),
+                         **given)
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError, where argparse would exit."""

@@ -32,7 +32,7 @@ from spinup.runs.files import read_json, write_json, write_whole
 from spinup.runs.folders import check_writable, describe, lock, safe
 from spinup.runs.offline import OfflineConfig
 from spinup.runs.presets import configure
-from spinup.runs.public import advised
+from spinup.runs.public import check_start
 from spinup.runs.records import finished, read_result, read_run
 from spinup.view.grid import Grid
 from spinup.view.jobs import Job, check_job
@@ -120,8 +120,7 @@ def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path,
         settings = {"total_steps": steps, "threads": 1, "log_dir": str(folder), "exp_name": name, "quiet": True}
         try:
             config, _ = configure(algorithm, {algorithm.load().Config.SUBJECT: env, **settings})
-            with advised(algorithm):
-                registry.family(algorithm).check(algorithm, config)
+            check_start(algorithm, config)
             fit[algorithm] = config
         except UserError as error:
             print(f"without {algorithm.method} in {env}: {error}")

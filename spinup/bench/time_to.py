@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from spinup import registry
 from spinup.bench.process import answer, check_out, child, finish
 from spinup.envs.ids import full_id
 from spinup.registry import find
 from spinup.runs.presets import configure
+from spinup.runs.public import check_start
 from spinup.runs.run import Run
 
 WINDOW = 20                                                               # episodes
@@ -33,7 +33,7 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     check_out(out)
     algorithm, env = find(algo), full_id(env)
     config, _ = configure(algorithm, {"env": env})
-    registry.family(algorithm).check(algorithm, config)
+    check_start(algorithm, config)
     goal = GOALS.get((algo, env, float(target)))
     print(f"{algo} on {env}: training until the mean return of {WINDOW} episodes is {target:g}", flush=True)
     runs = []

@@ -108,10 +108,9 @@ def evaluate(argv: list[str]) -> int:
 
 def shelf(argv: list[str]) -> int:
     parser = Parser("spinup shelf", "List the trained policies that come with this package (the shelf).")
-    actions = parser.add_subparsers(dest="action", metavar="add|gallery", parser_class=lambda **given: Parser(
-        given["prog"], "Put the final policy of a finished run on the shelf." if given["prog"].endswith("add") else
-        "Write a GIF of each policy to a folder."))
-    adding, drawing = actions.add_parser("add"), actions.add_parser("gallery")
+    actions = parser.add_subparsers(dest="action", metavar="add|gallery")
+    adding = actions.add_parser("add", description="Put the final policy of a finished run on the shelf.")
+    drawing = actions.add_parser("gallery", description="Write a GIF of each policy to a folder.")
     adding.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a finished run")
     adding.add_argument("--name", default="", help="its name on the shelf. [ALGORITHM-ENVIRONMENT]")
     drawing.add_argument("folder", type=path_of, metavar="FOLDER", help="the folder of the GIFs")

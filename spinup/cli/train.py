@@ -150,10 +150,9 @@ def checked(algorithm: Algorithm, flags: dict[str, str]) -> "RunConfig":
     """Return the Config for these flags, "" for a flag without a value. UserError if a run with them could not start.
     """
     from spinup.runs.flags import from_flags, in_words
-    from spinup.runs.public import advised
+    from spinup.runs.public import check_start
     config, _ = from_flags(algorithm, in_words(flags))
-    with advised(algorithm):
-        registry.family(algorithm).check(algorithm, config)
+    check_start(algorithm, config)
     return config
 
 

@@ -31,6 +31,4 @@ class Batches:
         """Sample `size` transitions with replacement."""
         rows = torch.from_numpy(rng.integers(len(self.all.rew), size=size)).to(self.all.rew.device)
         batch = Batch(*(x.index_select(0, rows) for x in self.all))
-        if self.normaliser is None:
-            return batch
-        return batch._replace(obs=self.normaliser(batch.obs), next_obs=self.normaliser(batch.next_obs))
+        return batch if self.normaliser is None else batch.seen(self.normaliser)

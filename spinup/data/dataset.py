@@ -12,7 +12,7 @@ import hashlib
 import json
 import zipfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, BinaryIO
@@ -87,9 +87,8 @@ class Dataset:
 def join(parts: list[Dataset], about: dict[str, Any]) -> Dataset:
     """Concatenate datasets of one environment, and add the number of steps and episodes and the mean return to the
     metadata `about`."""
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
-    whole = Dataset(**arrays)
-    return Dataset(**arrays, about={**about, **summary(whole)})
+    whole = Dataset(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS))
+    return replace(whole, about={**about, **summary(whole)})
 
 
 def summary(data: Dataset) -> dict[str, Any]:
@@ -118,7 +117,7 @@ def load(path: str | Path) -> Dataset:
     if about.get("sha256") != checksum(found, about):
         raise UserError(f"{path} has changed since it was written; restore it, or record it again")
     data = Dataset(**found, about=about)
-    if not sound(found, about) or summary(data) != {key: about[key] for key in summary(data)}:
+    if not sound(found) or summary(data) != {key: about[key] for key in summary(data)}:
         raise UserError(f"{path} is not a consistent dataset of whole episodes; {MAKE}")
     return data
 
@@ -128,14 +127,12 @@ def load_about(path: str | Path) -> dict[str, Any]:
 
     UserError if the file is missing or is not such a dataset.
     """
-    about, _ = read(Path(path), ())
-    if not complete(about):
-        raise UserError(f"{path} is not a consistent dataset of whole episodes; {MAKE}")
-    return about
+    return read(Path(path), ())[0]
 
 
 def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read the metadata, and the arrays `[N, ...]` with these names. UserError if the file is not in the format."""
+    """Read the metadata, and the arrays `[N, ...]` with these names. UserError if the file is not in the format,
+    or its metadata are incomplete."""
     if not path.is_file():
         raise UserError(f"there is no dataset {path}; if it was moved, give its new path with --data; {MAKE}")
     try:
@@ -154,15 +151,16 @@ def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
                                          f"damaged or not a dataset; restore it, or record it again; {MAKE}")) from None
     if not isinstance(about, dict) or about.get("format") != FORMAT or not {*ARRAYS} <= inside:
         raise UserError(f"{path} is not a dataset in the format {FORMAT!r}; {MAKE}")
+    if not complete(about):
+        raise UserError(f"{path} is not a consistent dataset of whole episodes; {MAKE}")
     return about, found
 
 
-def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
-    """Return whether arrays `[N, ...]` have the same length, the right types and finite numbers, end with the end of an
-    episode, and have complete metadata."""
+def sound(arrays: dict[str, np.ndarray]) -> bool:
+    """Return whether arrays `[N, ...]` have the same length, the right types and finite numbers, and end with the end
+    of an episode."""
     lengths = {len(x) if x.ndim else -1 for x in arrays.values()}
     return (len(lengths) == 1 and min(lengths) > 0
-            and complete(about)
             and all(arrays[name].dtype == dtype and arrays[name].ndim == 1 for name, dtype in DTYPES.items())
             and arrays["obs"].dtype in (np.float32, np.uint8) and arrays["actions"].dtype in (np.float32, np.int64)
             and (arrays["obs"].shape, arrays["obs"].dtype) == (arrays["next_obs"].shape, arrays["next_obs"].dtype)

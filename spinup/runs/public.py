@@ -10,7 +10,7 @@ from typing import Any
 from spinup.errors import ActionsError, UserError, check_names, out_of_memory
 from spinup.registry import Algorithm, family, find, serving
 from spinup.runs import plugin
-from spinup.runs.config import comments, settings_of
+from spinup.runs.config import RunConfig, comments, settings_of
 from spinup.runs.folders import find_run
 from spinup.runs.presets import configure, default_in_words
 from spinup.runs.records import read_run
@@ -33,6 +33,12 @@ def advised(algorithm: Algorithm) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         raise UserError(f"not enough memory; {family(algorithm).LESS_MEMORY}") from None
+
+
+def check_start(algorithm: Algorithm, config: RunConfig) -> None:
+    """UserError if a run with these settings could not start. Nothing is created."""
+    with advised(algorithm):
+        family(algorithm).check(algorithm, config)
 
 
 @cache

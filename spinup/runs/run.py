@@ -72,10 +72,8 @@ class Run(Training):
         if not self.leads:                                                # else the ranks would explore alike
             self.rng = np.random.default_rng(ranks.own_seed(config.seed))
         self.said_unsaved = False                                         # whether this was printed
-        if not isinstance(config.env, str):                               # a command cannot make it again
-            self.next_words = ("plot",)
-        else:
-            self.next_words = ("plot", *env.shown_by, "eval", "resume")
+        by_id = isinstance(config.env, str)                               # else a command cannot make it again
+        self.next_words = ("plot", *env.shown_by, "eval", "resume") if by_id else ("plot",)
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last 100 episodes
         self.lowest, self.highest, self.episodes = math.inf, -math.inf, 0                 # returns so far
         self.pending: list[tuple[float, int]] = []                        # episodes since the last row

@@ -136,16 +136,13 @@ def torchrun(size: int) -> str:
 
 def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:
     """Enter `outer`, then call `enter`. Return a stack that closes `outer` first: `leave` gets an error of its exit."""
-    outer.__enter__()
-    try:
+    with ExitStack() as joined:                                           # left at once if `enter` fails
+        joined.enter_context(outer)
         enter()
-    except BaseException:
-        outer.__exit__(*sys.exc_info())
-        raise
-    stack = ExitStack()
-    stack.push(leave)
-    stack.push(outer)
-    return stack
+        stack = ExitStack()
+        stack.push(leave)
+        stack.push(joined.pop_all())
+        return stack
 
 
 def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,

@@ -74,7 +74,7 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     whole = join(parts, {
         "env": env, "env_settings": settings, "observation_space": space_to_json(envs.observation_space),
         "action_space": space_to_json(envs.action_space), "parts": said, "seed": seed, "versions": versions()})
-    if not sound(whole.arrays(), whole.about):
+    if not sound(whole.arrays()):
         raise UserError(f"some observations, actions or rewards of {' '.join(sources)} are not finite numbers, or too "
                         "large for float32; correct the environment, and record again")
     if out.exists():
