@@ -6,7 +6,6 @@ from typing import Annotated
 import numpy as np
 
 from llm.tasks.countdown import value
-from llm.tasks.episodes import replay
 from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range
@@ -20,7 +19,7 @@ class Calculator(Task):
 
     The policy can write `[12*47+38]`. The tool appends `=602;`, and the policy continues. The whole response is then
     `[12*47+38]=602;602`. The answer is the text after the last `;`. The policy need not call the tool if it knows the
-    answer. Tokens of the tool are not actions of the policy and are not trained on: see `written_by_policy`.
+    answer. Tokens of the tool are not actions of the policy and are not trained on.
     """
 
     digits: Annotated[int, Range(1, 9)] = 2         # digits of each number in the prompt
@@ -41,13 +40,9 @@ class Calculator(Task):
         return draw(n, held_out, make)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return the whole response, with the tool's part; `written_by_policy` marks that part."""
+        """Return the whole response, with the tool's part."""
         call = f"[{problem.prompt.rstrip(':')}]"
         return call + (self.tool(call) or "") + problem.answer
-
-    def written_by_policy(self, text: str) -> list[bool]:
-        """Return True for each character of a response that the policy wrote; the others are not trained on."""
-        return replay(self, text)
 
     def answer_of(self, problem: Problem, response: str) -> str | None:
         return response.rpartition(";")[2] or None

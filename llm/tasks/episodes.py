@@ -117,20 +117,14 @@ def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
         yield dialogues
 
 
-def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
-    """Return for each character of a response: True if the policy wrote it, False if the tool or episode wrote it.
-
-    The tool is called after each character of the policy, and never after its own output. Generation calls the tool
-    after each sampled token, so both masks are equal. There is one exception: if a call ends in the middle of a token,
-    such as `]2`, generation does not see it. A text may end within the tool's output, if the length limit cut it.
-    problem: the problem of the response, for a task with episodes. Raise Disagreement if the text differs from the
-    output of tool or episode.
-    """
-    return (played(task, text, problem) if task.open else called(task, text))[0]
-
-
 def called(task: Any, text: str) -> tuple[list[bool], bool]:
-    """For a task without episodes, return the mask of `replay`, and True if the text ends within the tool's output."""
+    """For a task without episodes, return the mask of a response, and True if the text ends within the tool's output.
+
+    The mask has for each character: True if the policy wrote it, False if the tool wrote it. The tool is called after
+    each character of the policy, and never after its own output. Generation calls the tool after each sampled token, so
+    both masks are equal. There is one exception: if a call ends in the middle of a token, such as `]2`, generation does
+    not see it. Raise Disagreement if the text differs from the output of the tool.
+    """
     own, rest, who = [], "", f"tool of the task {task.name}"
     while task.tool and len(own) < len(text):
         own.append(True)
@@ -141,10 +135,11 @@ def called(task: Any, text: str) -> tuple[list[bool], bool]:
 
 
 def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]:
-    """For a task with episodes, return the mask of `replay`, the sum of rewards, and a bool.
+    """For a task with episodes, return the mask of a response, the sum of rewards, and a bool.
 
-    The bool is True if the next token is not the policy's: the episode ended the response, or the text ends within an
-    observation. Raise Disagreement if the text differs from the output of the episode.
+    The mask has for each character: True if the policy wrote it, False if the episode wrote it. The bool is True if the
+    next token is not the policy's: the episode ended the response, or the text ends within an observation. Raise
+    Disagreement if the text differs from the output of the episode.
     """
     own, rest = [], ""
     with opened(task, [problem]) as (dialogue,):

@@ -22,7 +22,7 @@ from llm.policy.tokenizer import CharTokenizer, tokens_with
 from llm.run import Run
 from llm.tasks import Problem
 from llm.tasks.calculator import Calculator
-from llm.tasks.episodes import replay
+from llm.tasks.episodes import called
 from llm.tasks.make import make_task
 from spinup.errors import UserError
 from spinup.registry import algorithms, find
@@ -98,7 +98,7 @@ def test_mask_of_demonstrations_excludes_tool_output(folder):
     ids, mask = batch.responses.ids[0].tolist(), batch.responses.mask[0].tolist()
     own = [i for i, mine in zip(ids, mask, strict=True) if mine]
     assert ids != [*tokenizer.encode(text), tokenizer.end] and tokenizer.decode(ids[:-1]) == text        # "]=" is split
-    assert tokenizer.decode(own[:-1]) == "".join(c for c, mine in zip(text, replay(task, text), strict=True) if mine)
+    assert tokenizer.decode(own[:-1]) == "".join(c for c, mine in zip(text, called(task, text)[0], strict=True) if mine)
     assert own[-1] == tokenizer.end
 
 

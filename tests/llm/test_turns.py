@@ -18,7 +18,7 @@ from llm.restore import load
 from llm.rollout import demonstrated, sample
 from llm.run import Run
 from llm.tasks import Problem, Task, make_task
-from llm.tasks.episodes import Episode, pieces, played, replay
+from llm.tasks.episodes import Episode, called, pieces, played
 from llm.tasks.strings import Copy
 from llm.tasks.task import draw, speech
 from llm.watch import watch
@@ -235,7 +235,7 @@ def test_methods_train_on_a_task_with_turns(method, folder, tmp_path, monkeypatc
                                             [p for p in batch.problems for _ in range(4)], strict=True)]
     assert len(texts) >= 64 and any("?+" in text for text, _, _ in texts)
     for text, mask, problem in texts:
-        own = replay(task, text, problem)
+        own = played(task, text, problem)[0]
         assert [bool(x) for x in mask[:len(text)]] == own
     assert all(len(turn) <= 3 for turn in result.policy.respond("2-7:", 8, max_tokens=3))
 
@@ -305,7 +305,7 @@ def test_only_the_policys_part_of_a_demonstration_is_imitated(model):
     assert played(task, text, problem)[1] == task.reward(problem, text) == 0.75
     for wrong in ("3?-5?", "3?+5?+", "5?5?"):
         with pytest.raises(ValueError, match="after '.\\?"):
-            replay(task, wrong, problem)
+            played(task, wrong, problem)
     assert everything_is_closed(task)
 
 
@@ -321,7 +321,7 @@ def test_tool_is_not_called_after_its_own_output():
     batch = drawn(task, start)
     masks, again = batch.responses.mask.bool(), 0
     for text, n, mask in zip(batch.texts, batch.responses.lengths.tolist(), masks.tolist(), strict=True):
-        own = replay(task, text)
+        own = called(task, text)[0]
         assert own == mask[:len(text)] and all(mask[len(text):n]) and not any(mask[n:])
         again += "bab" in text
     assert again

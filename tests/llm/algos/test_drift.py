@@ -15,7 +15,7 @@ from llm.rollout import join, sample
 from llm.run import Run
 from llm.tasks import Problem, make_task
 from llm.tasks import testbed as bed
-from llm.tasks.episodes import Episode, replay
+from llm.tasks.episodes import Episode, played
 from llm.tasks.task import Task
 from spinup.algos.vpg import policy_gradient
 from spinup.runs.checkpoint import load_checkpoint
@@ -205,7 +205,7 @@ def test_batch_keeps_the_reward_of_each_turn():
     task = make_task(Counting())
     batch = batch_of(task)
     for text, turns in zip(batch.texts, batch.turns, strict=True):
-        own = [c for c, mine in zip(text, replay(task, text, Problem("a>")), strict=True) if mine]
+        own = [c for c, mine in zip(text, played(task, text, Problem("a>"))[0], strict=True) if mine]
         expected = [float((k + 1) * (c == "a")) for k, c in enumerate(own)]
         assert turns in (expected, [*expected, 0.0])                      # an end token is a turn without text
     assert [sum(turns) for turns in batch.turns] == batch.rewards.tolist()

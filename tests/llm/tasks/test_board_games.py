@@ -9,7 +9,7 @@ from llm.policy.policy import Turns
 from llm.policy.tokenizer import CharTokenizer
 from llm.tasks.board_games import ConnectFour, Match, TicTacToe, transcript
 from llm.tasks.check import problems_of
-from llm.tasks.episodes import Dialogue, pieces, replay
+from llm.tasks.episodes import Dialogue, pieces, played
 from llm.tasks.make import make_task
 from llm.tasks.task import Problem
 from spinup.errors import UserError
@@ -75,7 +75,7 @@ def test_opponent_makes_all_kinds_of_legal_moves():
         rng = np.random.default_rng(1)
         text = TASK.demonstration(problem, rng)
         assert text == TASK.demonstration(problem, np.random.default_rng(1))
-        own = replay(TASK, text, problem)
+        own = played(TASK, text, problem)[0]
         assert own == [i % 2 == 0 for i in range(len(text))]
         assert all(a.isupper() != b.isupper() for a, b in pairwise(text))
         replies.update(text[1::2].lower())

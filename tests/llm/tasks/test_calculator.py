@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from llm.tasks.calculator import Calculator
-from llm.tasks.episodes import replay
+from llm.tasks.episodes import called
 from llm.tasks.strings import Copy
 from llm.tasks.task import Problem
 
@@ -50,9 +50,9 @@ def test_hostile_responses_are_judged_quickly():
 def test_mask_excludes_only_the_characters_of_the_tool():
     text = "[12*47]=564;[564+38]=602;602"
     tools = "       -----        -----   "
-    assert TASK.written_by_policy(text) == [c == " " for c in tools]
-    assert TASK.written_by_policy("[1+x]=?;[2]") == [True] * 5 + [False] * 3 + [True] * 3
-    assert TASK.written_by_policy("") == []
+    assert called(TASK, text)[0] == [c == " " for c in tools]
+    assert called(TASK, "[1+x]=?;[2]")[0] == [True] * 5 + [False] * 3 + [True] * 3
+    assert called(TASK, "")[0] == []
 
 
 # Catches: a length limit that is too small for the allowed calls.
@@ -66,21 +66,21 @@ def test_all_allowed_calls_fit_into_the_length_limit():
             text += task.tool(text)
         text += problem.answer
         assert len(text) + 1 <= task.max_tokens and task.reward(problem, text) == 1.0
-        assert sum(task.written_by_policy(text)) == 3 * len(call) + len(problem.answer)
+        assert sum(called(task, text)[0]) == 3 * len(call) + len(problem.answer)
 
 
 # Catches: a mask that counts the cut text of the tool at the end of a response as the policy's.
 def test_text_may_end_within_the_text_of_the_tool():
     for length in range(7, 13):
-        assert replay(TASK, "[12*47]=564;"[:length]) == [True] * 7 + [False] * (length - 7)
+        assert called(TASK, "[12*47]=564;"[:length])[0] == [True] * 7 + [False] * (length - 7)
 
 
 # Catches: training on a text with a false result of the tool.
 def test_text_that_contradicts_the_tool_is_refused():
     with pytest.raises(ValueError, match="the tool of the task calculator writes '=4;', but the text has '=5;'"):
-        replay(TASK, "[2+2]=5;5")
+        called(TASK, "[2+2]=5;5")
 
 
 # Catches: `replay` that needs a tool.
 def test_replay_works_without_a_tool():
-    assert replay(Copy(), "abc[1+1]") == [True] * 8
+    assert called(Copy(), "abc[1+1]")[0] == [True] * 8

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from llm.tasks import make_task
-from llm.tasks.episodes import replay
+from llm.tasks.episodes import called
 
 TASKS = ["copy", "reverse", "sort", "copy:length=2,symbols=10", "sort:length=9,symbols=26", "addition:teacher=perfect",
          "addition:digits=1,teacher=perfect", "addition:digits=18,teacher=perfect", "countdown", "countdown:numbers=2",
@@ -55,4 +55,4 @@ def test_nearly_right_responses_have_reward_0(text):
 @pytest.mark.parametrize("text", [text for text in TASKS if "calculator" not in text])
 def test_without_a_tool_all_characters_are_the_policys(text):
     task = make_task(text)
-    assert replay(task, task.alphabet + "[1+1]") == [True] * (len(task.alphabet) + 5)
+    assert called(task, task.alphabet + "[1+1]")[0] == [True] * (len(task.alphabet) + 5)

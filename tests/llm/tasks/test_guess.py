@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from llm.tasks import Problem, make_task
-from llm.tasks.episodes import Disagreement, replay
+from llm.tasks.episodes import Disagreement, played
 from spinup.errors import UserError
 
 HIDDEN = Problem("?", data=2 * 36)                                        # with 10 numbers, 6 is hidden
@@ -15,7 +15,7 @@ def test_game_replies_and_rewards_only_the_right_number():
     task = make_task("guess:numbers=10,guesses=3")
     assert task.reward(HIDDEN, "4+8-6") == task.reward(HIDDEN, "6") == 1.0
     assert task.reward(HIDDEN, "4+8-7") == task.reward(HIDDEN, "4+") == 0.0
-    assert replay(task, "4+8-6", HIDDEN) == [True, False, True, False, True]
+    assert played(task, "4+8-6", HIDDEN)[0] == [True, False, True, False, True]
     for text in ("4-", "8+", "6+", "4+4+4+", "44"):
         with pytest.raises(Disagreement):
             task.reward(HIDDEN, text)

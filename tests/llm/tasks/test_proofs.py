@@ -8,7 +8,7 @@ from llm.policy.load import fresh
 from llm.rollout import demonstrated
 from llm.tasks import Problem, make_task
 from llm.tasks.deduction import ATOMS, check, parse, text_of
-from llm.tasks.episodes import replay
+from llm.tasks.episodes import played
 from llm.tasks.proofs import Theorem
 from spinup.errors import UserError
 
@@ -69,7 +69,7 @@ def test_wrong_attempt_can_be_repaired_once():
     assert make_task("proofs").open(problem).act("c.") == (0.0, True)
     text = "c.?1N.b,c."
     assert task.reward(problem, text) == 1 and task.reward(problem, "c.?1N.b.") == 0
-    assert "".join(c for c, own in zip(text, replay(task, text, problem), strict=True) if own) == "c.b,c."
+    assert "".join(c for c, own in zip(text, played(task, text, problem)[0], strict=True) if own) == "c.b,c."
     long = ",".join(["a"] * 11)
     episode.act(f"{long},c.")
     assert episode.observe() == "?9N."
