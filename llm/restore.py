@@ -17,8 +17,8 @@ from spinup.machine import find_device
 from spinup.runs.config import Count, Positive
 from spinup.runs.convert import checked
 from spinup.runs.folders import describe, find_run
+from spinup.runs.reading import FAULTS, reading
 from spinup.runs.records import read_run
-from spinup.runs.values import FAULTS, reading
 
 
 def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:

@@ -22,10 +22,9 @@ from spinup.runs.config import BaseConfig
 from spinup.runs.display import number
 from spinup.runs.divided import check_share
 from spinup.runs.folders import check_writable, describe
-from spinup.runs.policy import Policy, initial
+from spinup.runs.policy import Policy, initial, policy_state
+from spinup.runs.reading import FAULTS, load_weights, reading
 from spinup.runs.records import config_from_json, read_run
-from spinup.runs.shelf import policy_state
-from spinup.runs.values import FAULTS, load_weights, reading
 from spinup.view import statistics
 from spinup.view import watch as watching
 from spinup.view.evaluate import evaluate as play

@@ -19,10 +19,10 @@ FILES = sorted(p for package in ("spinup", "llm") for p in (ROOT / package).rglo
 ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).values() if not a.variant}
 BY_MODULE = {a.module: a for a in ALGORITHMS.values()}
 # The parts of the project that each part may import from. GROUND: the parts that nearly all others may import.
-GROUND = {"errors", "machine", "modules", "parser", "registry", "signals"}
+GROUND = {"errors", "machine", "modules", "parser", "registry", "seccomp", "signals"}
 ARROWS = {
-    "errors": set(), "signals": set(), "machine": {"errors"}, "parser": {"errors"}, "about": {"errors"},
-    "modules": set(), "registry": {"about", "errors", "modules"},
+    "errors": set(), "seccomp": set(), "signals": set(), "modules": set(), "machine": {"errors"},
+    "parser": {"errors"}, "about": {"errors"}, "registry": {"about", "errors", "modules"},
     "core": {"core"},
     "envs": {"core", "envs", "errors", "signals"},
     "runs": {"core", "data", "envs", "runs", *GROUND},

@@ -20,7 +20,7 @@ from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
-from spinup.runs.values import reading, room_for
+from spinup.runs.reading import reading, room_for
 
 # By architecture: its model_type; True if query, key and value have biases; True if query and key have norms.
 FAMILIES = {"LlamaForCausalLM": ("llama", False, False),

@@ -16,7 +16,7 @@ from llm.policy.shape import Shape
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
-from spinup.runs.values import reading, room_for
+from spinup.runs.reading import reading, room_for
 
 MAGIC = b"GGUF"
 AGAIN = "fetch the file again"

@@ -29,8 +29,8 @@ from spinup.machine import check_compile, find_device
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.display import quoted
 from spinup.runs.folders import describe, find_run
+from spinup.runs.reading import FAULTS, load_weights, reading
 from spinup.runs.records import finished, read_run
-from spinup.runs.values import FAULTS, load_weights, reading
 
 Model = TypeVar("Model", bound=nn.Module)
 FLAT = 0.02             # weights of the last norm of a uniform model: its logits differ by about 0.01

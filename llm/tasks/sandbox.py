@@ -27,7 +27,7 @@ from typing import Any
 
 from llm.tasks.sandbox_child import CHILD
 from spinup.machine import cores
-from spinup.runs.seccomp import seccomp_filter
+from spinup.seccomp import seccomp_filter
 
 OUTPUT = 1 << 16        # bytes; an answer that prints more has failed
 EQUAL = {"PYTHONHASHSEED": "0"}       # so that sets have the same order in each run
@@ -75,11 +75,11 @@ def judge(code: str, tests: Sequence[str], *, seconds: float = 2.0, memory_mb: i
     return run(code, tests, seconds, memory_mb)[0]
 
 
-def judge_many(jobs: Sequence[tuple[str, Sequence[str]]], workers: int = 0, **limits: Any) -> list[Verdict]:
-    """Return `judge(code, tests, **limits)` for each (code, tests), in the order of the jobs: `workers` at a time, or 0
-    for one per core."""
+def judge_many(jobs: Sequence[tuple[str, Sequence[str]]], **limits: Any) -> list[Verdict]:
+    """Return `judge(code, tests, **limits)` for each (code, tests), in the order of the jobs; one per core runs at a
+    time."""
     warn()
-    with ThreadPoolExecutor(workers or cores()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(lambda job: judge(*job, **limits), jobs))
 
 

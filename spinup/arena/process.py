@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from spinup.errors import UserError
-from spinup.runs.seccomp import seccomp_filter
+from spinup.seccomp import seccomp_filter
 
 LOADING = 30.0          # seconds for importing the file, in addition to those for a move
 OUTPUT = 1 << 20        # bytes; a player that prints more is excluded

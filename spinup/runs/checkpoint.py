@@ -22,8 +22,8 @@ import torch
 from spinup.errors import UserError
 from spinup.runs.display import quoted
 from spinup.runs.files import TEMPORARY, write_whole
+from spinup.runs.reading import FAULTS, room_for
 from spinup.runs.tensors import NAMES, map_tensors, write_tensors
-from spinup.runs.values import FAULTS, room_for
 
 LARGE = 2**24           # a part with more numbers than this gets a file of its own; 64 MB in fp32
 FILE = re.compile(r"\w+-\d+(-2)?\.safetensors")               # PART-STEPS, and a second name for the same steps

@@ -10,10 +10,12 @@ from torch import nn
 
 from spinup.envs.spaces import observation_view, to_native
 from spinup.errors import UserError
+from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run
+from spinup.runs.reading import FAULTS, load_weights, reading
 from spinup.runs.records import read_run
-from spinup.runs.shelf import policy_state
-from spinup.runs.values import FAULTS, load_weights
+from spinup.runs.shelf import ADVICE, read_about
+from spinup.runs.tensors import in_memory
 
 
 class Policy:
@@ -59,6 +61,19 @@ class Policy:
         params, dist = self.outputs(np.asarray(obs, self.dtype)), self.module.dist
         act = dist.mode(params) if deterministic else dist.sample(params, dist.noise(self.rng, (len(obs),)))
         return dist.to_env(act)
+
+
+def policy_state(directory: Path) -> tuple[str, Any]:
+    """Return the name of the algorithm and the weights of a policy, `[...]` each: of the last checkpoint of a run, or
+    of a file on the shelf. UserError if they are missing or damaged."""
+    if directory.suffix != ".safetensors":
+        state = load_checkpoint(directory / "checkpoint.pt", "policy")
+        if "policy" not in state["parts"]:
+            raise UserError(f"the checkpoint of {directory} has no part called policy; in the function train of "
+                            f"{state['algorithm']}, write run.keep(policy=...), and train again")
+        return state["algorithm"], state["parts"]["policy"]
+    with reading(str(directory), ADVICE):
+        return read_about(directory)["algorithm"], in_memory(bytearray(directory.read_bytes()))
 
 
 def initial(policy: nn.Module, run: str) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Shelf: trained policies that come with the package, and the policy of a run.
+"""Shelf: trained policies that come with the package.
 
 A policy on the shelf is one file in the format of the library safetensors: plain tensors, and JSON in its header. Its
 name in commands is shelf/NAME. Reading it never runs code.
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError, nearest
-from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.tensors import in_memory, write_tensors
-from spinup.runs.values import reading
+from spinup.runs.reading import reading
+from spinup.runs.tensors import write_tensors
 
 SHELF = Path(__file__).parents[1] / "shelf"
 ADVICE = "restore the file or choose another policy"
@@ -42,16 +41,3 @@ def read_about(file: Path) -> Any:
 def write_policy(file: Path, weights: dict[str, Any], about: dict[str, Any]) -> None:
     """Write the tensors of a policy, `[...]` each, with JSON data about it."""
     write_tensors(file, weights, {"about": json.dumps(about)})
-
-
-def policy_state(directory: Path) -> tuple[str, Any]:
-    """Return the name of the algorithm and the weights of a policy, `[...]` each: of the last checkpoint of a run, or
-    of a file on the shelf. UserError if they are missing or damaged."""
-    if directory.suffix != ".safetensors":
-        state = load_checkpoint(directory / "checkpoint.pt", "policy")
-        if "policy" not in state["parts"]:
-            raise UserError(f"the checkpoint of {directory} has no part called policy; in the function train of "
-                            f"{state['algorithm']}, write run.keep(policy=...), and train again")
-        return state["algorithm"], state["parts"]["policy"]
-    with reading(str(directory), ADVICE):
-        return read_about(directory)["algorithm"], in_memory(bytearray(directory.read_bytes()))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from spinup.errors import UserError
 from spinup.runs.files import write_whole
-from spinup.runs.values import FAULTS, room_for
+from spinup.runs.reading import FAULTS, room_for
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
          "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}

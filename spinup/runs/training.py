@@ -22,11 +22,12 @@ from spinup.runs.files import disk_error, user_code, why, write_json
 from spinup.runs.folders import check_writable, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, Silent, check_logs
+from spinup.runs.reading import FAULTS, restore
 from spinup.runs.records import config_to_json
 from spinup.runs.resuming import state_to_resume
 from spinup.runs.threads import limited
 from spinup.runs.trust import check_modules
-from spinup.runs.values import FAULTS, diagnostics, diverged, finite, joined, restore, weights
+from spinup.runs.values import diagnostics, diverged, finite, joined, weights
 from spinup.runs.workers import Workers, nested
 from spinup.signals import Interruption
 

@@ -26,9 +26,9 @@ from spinup.runs.folders import check_writable, describe, find_run, lock
 from spinup.runs.offline import shape_of_actions
 from spinup.runs.policy import Policy
 from spinup.runs.public import load
+from spinup.runs.reading import reading
 from spinup.runs.records import config_from_json, read_run, versions
 from spinup.runs.replay import ReplayFiles, make_replay
-from spinup.runs.values import reading
 
 RECORDED = 2_000_000    # added to the seed: training and evaluation use other episodes
 REPLAY, RANDOM = "replay:", "random:"

@@ -6,10 +6,11 @@ from typing import Any
 from spinup.envs.atari import protocol
 from spinup.errors import UserError
 from spinup.runs.folders import describe, find_run, safe, writable
+from spinup.runs.policy import policy_state
 from spinup.runs.public import load
 from spinup.runs.records import finished, read_result, read_run
 from spinup.runs.resuming import HOW
-from spinup.runs.shelf import SHELF, policies, policy_state, read_about, write_policy
+from spinup.runs.shelf import SHELF, policies, read_about, write_policy
 from spinup.view.again import command
 from spinup.view.evaluate import evaluate
 

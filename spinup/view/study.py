@@ -15,9 +15,9 @@ from spinup.runs import plugin
 from spinup.runs.config import RunConfig, types_of
 from spinup.runs.flags import from_flags, in_words
 from spinup.runs.folders import check_exp_name, describe, safe, writable
+from spinup.runs.reading import reading
 from spinup.runs.records import config_to_json
 from spinup.runs.resuming import HOW
-from spinup.runs.values import reading
 from spinup.view.space import Dimension, recommended, space_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from spinup.arena.players import ILLEGAL, Player, minimax, one_ply, own, random_
 from spinup.arena.tournament import play
 from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
-from spinup.runs.seccomp import seccomp_filter
+from spinup.seccomp import seccomp_filter
 
 RNG = np.random.default_rng(0)
 HONEST = "def act(observation, mask):\n    return int(mask.argmax())\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from spinup.core.fast.adam import FlatAdam
 from spinup.runs import checkpoint
-from spinup.runs.values import restore
+from spinup.runs.reading import restore
 checkpoint.LARGE = 2**20
 model = torch.nn.Sequential(torch.nn.Linear(2000, 2500), torch.nn.Linear(2500, 2000))     # 120 MB to save
 optimizer = FlatAdam(model.parameters(), lr=1e-3)

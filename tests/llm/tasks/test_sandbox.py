@@ -14,7 +14,7 @@ import pytest
 
 from llm.tasks import sandbox
 from llm.tasks.sandbox import judge, judge_many, limits
-from spinup.runs.seccomp import ALWAYS, CLONE, FCNTL, MACHINES, PRLIMIT, SOCKET, seccomp_filter
+from spinup.seccomp import ALWAYS, CLONE, FCNTL, MACHINES, PRLIMIT, SOCKET, seccomp_filter
 
 SQUARE = "def f(x): return x * x"
 TESTS = ["assert f(3) == 9", "assert f(-2) == 4"]
@@ -199,10 +199,11 @@ def test_ordinary_programs_run_and_see_no_secrets(monkeypatch):
 
 
 # Catches: a verdict of another job; verdicts in the order of completion.
-def test_judge_many_keeps_the_order_of_jobs():
+def test_judge_many_keeps_the_order_of_jobs(monkeypatch):
+    monkeypatch.setattr(sandbox, "cores", lambda: 3)
     jobs = [(f"import time\ntime.sleep({0.1 * (i == 0)})\nf = lambda x: x + {i}", [f"assert f({i}) == {j}"])
             for i in range(4) for j in (2 * i, 2 * i + 1)]
-    verdicts = judge_many(jobs, workers=3, seconds=1.0)
+    verdicts = judge_many(jobs, seconds=1.0)
     assert [verdict.passed for verdict in verdicts] == [1, 0] * 4
 
 
