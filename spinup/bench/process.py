@@ -17,8 +17,11 @@ from spinup import signals
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 from spinup.machine import git_revision
+from spinup.registry import find
 from spinup.runs.files import read_json, write_json
-from spinup.runs.records import merge_versions
+from spinup.runs.flags import from_flags
+from spinup.runs.records import finished, merge_versions
+from spinup.runs.resuming import HOW, check_same
 from spinup.view.process import SAFE
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -31,6 +34,31 @@ def spinup(*arguments: str) -> str:
         words = done.stderr.strip().splitlines() or ["it printed nothing"]
         raise UserError(f"`spinup {shlex.join(arguments)}` failed: {words[-1]}")
     return done.stdout
+
+
+def finished_run(algorithm: str, subject: str, seed: int, name: str, log_dir: Path, *flags: str) -> Path:
+    """Return the folder of a finished run with these settings. A finished run is not repeated; an unfinished one is
+    resumed.
+
+    Args:
+        algorithm: its name, such as "ppo" or "llm es".
+        subject: the environment, or the task of a language model.
+        name: the name of the experiment.
+    UserError if the folder holds a run with other settings.
+    """
+    folder = log_dir / name / f"{name}_s{seed}"
+    kind = "--task" if algorithm.startswith("llm ") else "--env"
+    words = [kind, subject, "--seed", str(seed), "--exp-name", name, f"--log-dir={log_dir}", "--quiet", *flags]
+    if not (folder / "config.json").exists():
+        print(f"training {folder}", flush=True)
+        spinup(*algorithm.split(), *words)
+        return folder
+    config, _ = from_flags(find(algorithm), words)
+    check_same(folder, algorithm, config, HOW, "choose another --log-dir")
+    if not finished(folder):
+        print(f"resuming {folder}", flush=True)
+        spinup("resume", str(folder.absolute()))
+    return folder
 
 
 def check_out(out: Path | None, flag: str = "--out") -> None:

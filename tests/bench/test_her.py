@@ -16,11 +16,10 @@ from tests.bench.conftest import finished_run
     ({"her": [0.95, 0.95], "ddpg": [0.3, 0.4]}, False)])
 def test_her_must_succeed_where_ddpg_fails(reached, met, tmp_path, monkeypatch):
     def made(algorithm, env, seed, log_dir, *flags):
-        return finished_run(log_dir / algorithm / str(seed))
+        return finished_run(log_dir / algorithm / str(seed), steps=range(9), success=[1.0] * 9)
 
     monkeypatch.setattr(her, "run", made)
     monkeypatch.setattr(her, "success", lambda folder: reached[folder.parent.name][int(folder.name) - 1])
-    monkeypatch.setattr(her, "read_progress", lambda folder: {"steps": np.arange(9.0), "success": np.ones(9)})
     paper, folders = her.measure((1, 2), 1, tmp_path / "runs")
     assert show("her", paper, folders, tmp_path / "h.png", tmp_path / "h.json") == (0 if met else 1)
     assert json.loads((tmp_path / "h.json").read_text())["success"] == reached

@@ -7,6 +7,7 @@ import pytest
 
 import spinup
 from spinup.arena.players import scripted
+from spinup.bench import process
 from spinup.bench.papers import bandits, chain, doorkey, more_bandits, noisy_tv, paper, self_play, spinning_up
 from spinup.bench.papers.paper import Line, Paper, check_picture, find_papers, run, show
 from spinup.bench.process import in_turn
@@ -119,7 +120,7 @@ def test_every_paper_has_a_measure_function_and_a_unique_title():
 
 
 def test_finished_run_is_kept_stopped_run_resumes_and_other_is_refused(tmp_path, monkeypatch, here):
-    monkeypatch.setattr(paper, "spinup", here)
+    monkeypatch.setattr(process, "spinup", here)
     arguments = ("es", "CartPole-v1", 1, tmp_path, "--total-steps", "2000", "--pairs", "4")
     folder = run(*arguments, label="short")
     assert folder.name == "paper_es_short_CartPole-v1_s1"
@@ -138,6 +139,44 @@ def test_command_runs_in_its_own_process_and_its_error_is_passed_on():
     assert "spinup ALGORITHM" in spinup_command("--help")
     with pytest.raises(UserError, match="`spinup algo` failed: .*Did you mean 'algos'"):
         spinup_command("algo")
+
+
+# Catches: a folder that begins with a dash, where the command takes it for a flag.
+def test_name_of_a_folder_may_begin_with_a_dash(tmp_path, monkeypatch):
+    def spinup(*words):
+        asked.extend(words)
+        return '{"mean": 5.0}'
+
+    asked = []
+    monkeypatch.chdir(tmp_path)
+    for module in (paper, process):
+        monkeypatch.setattr(module, "spinup", spinup)
+    assert paper.e100(run("ppo", "CartPole-v1", 1, paper.Path("-runs"))) == 5.0
+    assert f"--log-dir={paper.Path('-runs')}" in asked and not [word for word in asked if word.startswith("-runs")]
+
+
+# Catches: results of one kind under another one; results in the order in which the jobs end.
+def test_results_are_grouped_by_kind_in_the_order_of_the_seeds():
+    found = paper.by_kind("ab", (3, 1), 2, lambda kind, seed: f"{kind}{seed}")
+    assert found == {"a": ["a3", "a1"], "b": ["b3", "b1"]} and paper.together(found) == ["a3", "a1", "b3", "b1"]
+
+
+# Catches: a bound that is missed by equality; a goal that counts as met without a number.
+def test_goal_includes_its_bound_and_nan_misses_it():
+    for line, word in ((paper.at_least, ">="), (paper.at_most, "<=")):
+        assert line("x", 475.0, 475) == Line("x", "", 475.0, f"{word} 475", True)
+        assert not line("x", float("nan"), 475).met
+    assert not paper.at_least("x", 0.89, 0.9).met and not paper.at_most("x", 0.31, 0.3).met
+
+
+# Catches: x values that are not those of the averaged rows' ends; a legend entry per run.
+def test_curves_of_runs_share_a_label_and_are_averaged(tmp_path):
+    from matplotlib.figure import Figure
+    folders = [finished_run(tmp_path / name, steps=[10, 20, 30], cells=[0.0, 2.0, 7.0]) for name in "ab"]
+    axes = Figure().add_subplot()
+    paper.plot_runs(axes, folders, "steps", "cells", "ours", scale=10, rows=2)
+    assert axes.lines[1].get_xydata().tolist() == [[2.0, 1.0], [3.0, 4.5]] and len(axes.lines) == 2
+    assert axes.get_legend_handles_labels()[1] == ["ours"]
 
 
 def test_results_have_the_order_of_the_jobs():
@@ -197,7 +236,7 @@ def test_results_of_players_are_counted_by_seat_and_by_version(tmp_path):
     assert steps[0] == 0 and steps[-1] == 20 * 1024 and steps == sorted(steps) and len(ratings) == 10
     assert max(ratings[-3:]) > ratings[0]
     other = spinup.self_play("TicTacToe-v0", total_steps=1024, seed=2, **quick)
-    ours, theirs = (np.mean(self_play.meet("tictactoe", *pair)) for pair in (
+    ours, theirs = (np.mean(self_play.match("tictactoe", *pair)) for pair in (
         (one.directory, other.directory), (other.directory, one.directory)))
     assert ours > 0.55 and ours + theirs == pytest.approx(1, abs=0.08)
 

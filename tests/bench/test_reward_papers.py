@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from spinup.bench.papers import lang, length, ttrl
+from spinup.bench.papers import lang, length, paper, ttrl
 from spinup.bench.papers.paper import show
 from tests.bench.conftest import finished_run
 
@@ -81,7 +81,7 @@ def test_hints_must_help_on_greek_prompts_without_hints(right, greek, code, trai
         value = (right if hints else 0.3) if strict else (greek if hints else 0.4)
         return json.dumps({"held_out_accuracy": value})
 
-    monkeypatch.setattr(lang, "spinup", spinup)
+    monkeypatch.setattr(paper, "spinup", spinup)
     found, lines, saved = shown("lang", lang, (1,), tmp_path)
     assert found == code and saved["right"]["hints"] == [right] and saved["greek"]["grpo"] == [0.4]
     assert {words[4] for words in asked} == {"two_scripts:script=greek,rule=strict",

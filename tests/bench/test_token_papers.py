@@ -4,7 +4,8 @@ import json
 import pytest
 import torch
 
-from spinup.bench.papers import es_tokens, rl2_tokens
+from spinup.bench.papers import bandits, es_tokens, rl2_tokens
+from spinup.bench.papers import paper as paper_module
 from spinup.bench.papers.paper import show
 from tests.bench.conftest import finished_run
 
@@ -20,8 +21,8 @@ def test_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds, 
         return folder
 
     monkeypatch.setattr(rl2_tokens, "run", made)
-    monkeypatch.setattr(rl2_tokens, "TRIALS", 50)
-    monkeypatch.setattr(rl2_tokens, "spinup", lambda *words: '{"mean": 6.5}')
+    monkeypatch.setattr(bandits, "TRIALS", 50)
+    monkeypatch.setattr(rl2_tokens, "evaluate", lambda folder: 6.5)
     monkeypatch.setattr(rl2_tokens, "by_pull", lambda folder, env: {"as learned": [0.6] * 10,
                                                                     "wiped at every pull": [0.5] * 10})
     paper, folders = rl2_tokens.measure((1, 2), 1, tmp_path)
@@ -46,12 +47,12 @@ def test_es_must_gain_in_time_with_any_number_of_processes(start, end, seconds, 
         return {"parts": {"model": {"w": torch.full((3,), moved * ("es2" in path.parent.name))}}}
 
     def evaluated(*words):
-        greedy = start if words[1] == "start" else end
+        greedy = start if words[1].endswith("start") else end
         return json.dumps({"held_out_accuracy": 0.3, "held_out_greedy": greedy})
 
     monkeypatch.setattr(es_tokens, "run", made)
-    monkeypatch.setattr(es_tokens, "load_checkpoint", weights)
-    monkeypatch.setattr(es_tokens, "spinup", evaluated)
+    monkeypatch.setattr(paper_module, "load_checkpoint", weights)
+    monkeypatch.setattr(paper_module, "spinup", evaluated)
     monkeypatch.setattr(es_tokens, "e100", lambda folder: 500.0)
     paper, folders = es_tokens.measure((1,), 1, tmp_path)
     assert show("es-tokens", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)

@@ -1,16 +1,13 @@
 """RL² on bandits and small MDPs (Duan et al. 2016, tables 1 and 2): a learned algorithm and hand-designed ones."""
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, at_most, by_kind, evaluated, run, seconds_of, together
 from spinup.envs import make
 from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials, baselines, play
-from spinup.runs.files import read_json
 from spinup.runs.policy import Policy
 
 SEEDS = (1, 2, 3)
@@ -37,26 +34,20 @@ def tasks_of(env: str, seed: int) -> Trials:
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train the preset of each environment, and evaluate it and the baselines, with and without its memory."""
-    jobs = [(env, seed) for env in TABLE for seed in seeds]
-    folders = in_turn(lambda job: run("rl2", *job, log_dir, "--threads", "1"), jobs, workers)
+    folders = by_kind(TABLE, seeds, workers, lambda env, seed: run("rl2", env, seed, log_dir, "--threads", "1"))
     lines, raw = [], {}
     for env, (paper, goal) in TABLE.items():
-        here = [folder for (e, _), folder in zip(jobs, folders, strict=True) if e == env]
-        known, ours = strategies(env), [evaluate(folder) for folder in here]
+        known, ours = strategies(env), [evaluate(folder) for folder in folders[env]]
         lines += [Line(f"{env}: {name}", str(paper.get(name, "")), value) for name, value in known.items()]
         least, words = (goal, f">= {goal:g}") if goal else (known["greedy"], "> greedy")
         lines.append(Line(f"{env}: RL², mean of {len(ours)} seeds", str(paper["RL²"]), float(np.mean(ours)), words,
                           float(np.mean(ours)) > least - (1e-9 if goal else 0)))
-        raw[env] = {"baselines": known, "rl2": ours,
-                    "seconds": [read_json(folder / "result.json")["seconds"] for folder in here]}
+        raw[env] = {"baselines": known, "rl2": ours, "seconds": [seconds_of(folder) for folder in folders[env]]}
         if env in SECONDS:
-            slowest = max(raw[env]["seconds"])
-            lines.append(Line(f"{env}: training seconds, slowest seed", "", slowest, f"<= {SECONDS[env]}",
-                              slowest <= SECONDS[env]))
-            raw[env]["curves"] = curves = by_pull(here[0], env)
-            wiped = sum(curves["wiped at every pull"])
-            lines.append(Line(f"{env}: the same weights, memory wiped at every pull", "", wiped, f"<= {WIPED}",
-                              wiped <= WIPED))
+            lines.append(at_most(f"{env}: training seconds, slowest seed", max(raw[env]["seconds"]), SECONDS[env]))
+            raw[env]["curves"] = curves = by_pull(folders[env][0], env)
+            lines.append(at_most(f"{env}: the same weights, memory wiped at every pull",
+                                 sum(curves["wiped at every pull"]), WIPED))
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
@@ -65,7 +56,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.set(title="RL² on bandits of five arms", xlabel="pull", ylabel="mean reward")
         axes.legend()
 
-    return Paper("RL² compared with bandit and MDP strategies (Duan et al. 2016)", lines, draw, raw), folders
+    return Paper("RL² compared with bandit and MDP strategies (Duan et al. 2016)", lines, draw, raw), together(folders)
 
 
 def strategies(env: str) -> dict[str, float]:
@@ -76,7 +67,7 @@ def strategies(env: str) -> dict[str, float]:
 
 def evaluate(folder: Path) -> float:
     """Mean return of a trained policy in new trials."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(TRIALS), "--json"))["mean"]
+    return evaluated(folder, "--episodes", str(TRIALS))["mean"]
 
 
 def by_pull(folder: Path, env: str) -> dict[str, list[float]]:

@@ -1,6 +1,7 @@
 """Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): which runs reach its far end, and after how many
 episodes. A second task is MountainCarContinuous. There the top gives a reward and every push costs, so runs with action
 noise learn not to push."""
+from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import mean, median
@@ -8,8 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, e100, run
-from spinup.bench.process import in_turn
+from spinup.bench.papers.paper import (
+    Line,
+    Paper,
+    at_least,
+    at_most,
+    by_kind,
+    e100,
+    moving_average,
+    run,
+    together,
+)
 from spinup.runs.log import read_progress
 
 LENGTHS, SEEDS = (40, 60), tuple(range(1, 11))
@@ -18,25 +28,22 @@ GOAL, OF = 150, 9                       # episodes, and number of seeds out of t
 CAR, TOP, BOTTOM = "MountainCarContinuous-v0", 90, 0    # lowest E100 of parameter noise, highest of action noise
 CARS = 5                                # seeds of MountainCarContinuous
 WINDOW = 10                             # rows averaged in each point of the figure
+KINDS = {"parameters": ("#0072B2", "noise on parameters"), "actions": ("#D55E00", "noise on actions"),
+         "permuted": ("#009E73", "on parameters, labels permuted")}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train with parameter noise, action noise, and parameter noise with permuted labels, for each length and seed.
     Train the car with parameter noise and with action noise."""
-    jobs = [(n, kind, seed) for n in LENGTHS for kind in ("parameters", "actions", "permuted") for seed in seeds]
-    folders = in_turn(lambda job: one(*job, log_dir), jobs, workers)
-    cars = [(kind, seed) for kind in ("parameters", "actions") for seed in seeds[:CARS]]
-    driven = in_turn(lambda job: run("param_noise", CAR, job[1], log_dir, "--threads", "1", "--noise", job[0],
-                                     label=job[0]), cars, workers)
-    found = {job: solved(folder, job[0]) for job, folder in zip(jobs, folders, strict=True)}
+    folders = by_kind([*product(LENGTHS, KINDS)], seeds, workers, lambda kind, seed: one(*kind, seed, log_dir))
+    driven = by_kind(("parameters", "actions"), seeds[:CARS], workers, lambda kind, seed: run(
+        "param_noise", CAR, seed, log_dir, "--threads", "1", "--noise", kind, label=kind))
     lines, raw = [], {}
     for n in LENGTHS:
-        since = {kind: [found[n, kind, seed] for seed in seeds] for kind in ("parameters", "actions", "permuted")}
+        since = {kind: [solved(folder, n) for folder in folders[n, kind]] for kind in KINDS}
         in_time = sum(episode <= GOAL for episode, _ in since["parameters"])
-        least = ceil(len(seeds) * OF / 10)
         lines += [
-            Line(f"N = {n}: solved within {GOAL} episodes, of {len(seeds)}", "", in_time, f">= {least}",
-                 in_time >= least),
+            at_least(f"N = {n}: solved within {GOAL} episodes, of {len(seeds)}", in_time, ceil(len(seeds) * OF / 10)),
             Line(f"N = {n}: median episode from which the greedy policy stays perfect", "",
                  median(episode for episode, _ in since["parameters"])),
             Line(f"N = {n}: noise on actions, seeds that reached the end in {NEVER} episodes, of {len(seeds)}", "",
@@ -45,28 +52,25 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                  sum(episode < float("inf") for episode, _ in since["permuted"]))]
         raw[str(n)] = {kind: [{"solved_from_episode": None if e == float("inf") else e, "rows_with_goal": hits}
                               for e, hits in values] for kind, values in since.items()}
-    raw["car"] = ends = {kind: [e100(f) for (k, _), f in zip(cars, driven, strict=True) if k == kind]
-                         for kind in ("parameters", "actions")}
-    lines += [Line(f"{CAR}: E100, noise on parameters, {len(seeds[:CARS])} seeds", "", mean(ends["parameters"]),
-                   f">= {TOP}", mean(ends["parameters"]) >= TOP),
-              Line(f"{CAR}: E100, noise on actions of the same size", "", mean(ends["actions"]), f"<= {BOTTOM}",
-                   mean(ends["actions"]) <= BOTTOM)]
+    raw["car"] = ends = {kind: [e100(folder) for folder in found] for kind, found in driven.items()}
+    lines += [
+        at_least(f"{CAR}: E100, noise on parameters, {len(seeds[:CARS])} seeds", mean(ends["parameters"]), TOP),
+        at_most(f"{CAR}: E100, noise on actions of the same size", mean(ends["actions"]), BOTTOM)]
 
     def draw(figure: Any) -> None:
         for i, n in enumerate(LENGTHS):
             axes = figure.add_subplot(1, len(LENGTHS), i + 1)
-            for kind, colour, words in (("parameters", "#0072B2", "noise on parameters"),
-                                        ("actions", "#D55E00", "noise on actions"),
-                                        ("permuted", "#009E73", "on parameters, labels permuted")):
-                of = [read_progress(folders[jobs.index((n, kind, seed))]) for seed in seeds]
+            for kind, (colour, words) in KINDS.items():
+                of = [read_progress(folder) for folder in folders[n, kind]]
                 perfect = np.mean([np.equal(progress["test_return"], SOLVED) for progress in of], 0)
-                axes.plot(np.array(of[0]["steps"][WINDOW - 1:]) / (n + 9),
-                          np.convolve(perfect, np.ones(WINDOW) / WINDOW, "valid"), color=colour, label=words)
+                axes.plot(np.array(of[0]["steps"][WINDOW - 1:]) / (n + 9), moving_average(perfect, WINDOW),
+                          color=colour, label=words)
             axes.set(title=f"N = {n}", xlabel="episodes", ylabel="share of greedy policies that are perfect",
                      ylim=(-0.03, 1.03))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
-    return Paper("Parameter noise (Plappert et al. 2018)", lines, draw, {"chain": raw}), folders + driven
+    return Paper("Parameter noise (Plappert et al. 2018)", lines, draw, {"chain": raw}), [
+        *together(folders), *together(driven)]
 
 
 def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:

@@ -1,6 +1,5 @@
 """Curiosity on tokens (Burda et al. 2018, with a transformer): a combination lock that random responses open once in
 millions of tries, and the number of different right answers to problems that have several (as in Hong et al. 2024)."""
-import json
 from math import ceil
 from pathlib import Path
 from statistics import mean
@@ -8,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, at_least, by_kind, evaluated, plot_runs, run, together
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
@@ -39,28 +37,28 @@ COLOURS = {"curiosity": "#0072B2", "entropy": "#009E73", "surprisal": "#CC79A7",
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Open locks, a different one for each seed, with curiosity and without. Train on countdown, and count different
     right answers. Train on the rooms of the classic benchmark, for the figure."""
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    locks = dict(zip(jobs, in_turn(lambda job: lock(*job, log_dir), jobs, workers), strict=True))
-    asked = [(kind, seed) for kind in COUNTDOWN for seed in seeds[:OF_COUNTDOWN]]
-    policies = dict(zip(asked, in_turn(lambda job: countdown(*job, log_dir), asked, workers), strict=True))
-    found = {job: answers(folder) for job, folder in policies.items()}
+    locks = by_kind(KINDS, seeds, workers, lambda kind, seed: lock(kind, seed, log_dir))
+    policies = by_kind(COUNTDOWN, seeds[:OF_COUNTDOWN], workers, lambda kind, seed: countdown(kind, seed, log_dir))
+    found = {kind: [answers(folder) for folder in folders] for kind, folders in policies.items()}
     rooms = {kind: run("curiosity", CLASSIC, seeds[0], log_dir, "--threads", "1", *flags, label=kind)
              for kind, flags in (("curiosity", []), ("grpo", ["--bonus-coef", "0"]))}
-    first = {job: opened(folder) for job, folder in locks.items()}
-
-    def count(kind: str) -> int:
-        return sum(first[kind, seed] <= LIMIT for seed in seeds)
+    first = {kind: [opened(folder) for folder in folders] for kind, folders in locks.items()}
+    count = {kind: sum(responses <= LIMIT for responses in of) for kind, of in first.items()}
 
     def average(kind: str, name: str) -> float:
-        return mean(found[kind, seed][name] for seed in seeds[:OF_COUNTDOWN])
+        return mean(each[name] for each in found[kind])
 
-    least, of, lines = ceil(SHARE * len(seeds)), f"of {len(seeds)}", []
+    least, lines = ceil(SHARE * len(seeds)), []
     for kind, words in WORDS.items():
-        goal = f">= {least}" if kind == "curiosity" else "" if kind in FREE else "0"
-        met = count(kind) >= least if kind == "curiosity" else kind in FREE or not count(kind)
-        lines.append(Line(f"lock opened within {LIMIT:,} responses, {of}: {words}", "", count(kind), goal, met))
+        what = f"lock opened within {LIMIT:,} responses, of {len(seeds)}: {words}"
+        if kind == "curiosity":
+            lines.append(at_least(what, count[kind], least))
+        elif kind in FREE:
+            lines.append(Line(what, "", count[kind]))
+        else:
+            lines.append(Line(what, "", count[kind], "0", not count[kind]))
     lines.append(Line("lock: share of right responses at the end, GRPO + RND, mean", "",
-                      mean(read_progress(locks["curiosity", seed])["held_out_accuracy"][-1] for seed in seeds)))
+                      mean(read_progress(folder)["held_out_accuracy"][-1] for folder in locks["curiosity"])))
     words = WORDS | BESIDE
     for kind in COUNTDOWN:
         lines.append(Line(f"countdown: accuracy, {words[kind]}", "", average(kind, "held_out_accuracy")))
@@ -69,23 +67,21 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                           average(kind, "distinct_right")))
     for end, beside in (("", "without a KL penalty"), (" with KL", "both with the KL penalty")):
         times = average(f"curiosity{end}", "distinct_right") / average(f"grpo{end}", "distinct_right")
-        lines.append(Line(f"countdown: different right answers, times those without RND, {beside}", "", times,
-                          f">= {TIMES:g}", times >= TIMES))
+        lines.append(at_least(f"countdown: different right answers, times those without RND, {beside}", times, TIMES))
         change = average(f"curiosity{end}", "held_out_accuracy") - average(f"grpo{end}", "held_out_accuracy")
-        lines.append(Line(f"countdown: change of accuracy by RND, {beside}", "", change, ">= 0", change >= 0))
-    raw = {"lock": {kind: [{"seed": seed, "responses": None if first[kind, seed] == float("inf")
-                            else first[kind, seed]} for seed in seeds] for kind in KINDS},
-           "countdown": {kind: [found[kind, seed] for seed in seeds[:OF_COUNTDOWN]] for kind in COUNTDOWN}}
+        lines.append(at_least(f"countdown: change of accuracy by RND, {beside}", change, 0))
+    raw = {"lock": {kind: [{"seed": seed, "responses": None if responses == float("inf") else responses}
+                           for seed, responses in zip(seeds, of, strict=True)] for kind, of in first.items()},
+           "countdown": found}
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
         for kind, words in (("curiosity", "PPO + RND"), ("grpo", "PPO")):
-            progress = read_progress(rooms[kind])
-            left.plot(np.array(progress["steps"]) / 1000, progress["return_mean_100"], color=COLOURS[kind], label=words)
+            plot_runs(left, [rooms[kind]], "steps", "return_mean_100", words, scale=1000, color=COLOURS[kind])
         left.set(title="Rooms (classic)", xlabel="thousand steps", ylabel="mean return of 100 episodes")
         for kind, words in WORDS.items():
-            of = [read_progress(locks[kind, seed]) for seed in seeds]
-            steps = np.array(of[0]["steps"]) * batch(locks[kind, seeds[0]])
+            of = [read_progress(folder) for folder in locks[kind]]
+            steps = np.array(of[0]["steps"]) * batch(locks[kind][0])
             right.plot(steps / 1000, np.mean([p["length"] for p in of], 0), color=COLOURS[kind], label=words)
         right.set(title="Combination lock (tokens)", xlabel="thousand responses",
                   ylabel="symbols up to the first wrong one")
@@ -94,7 +90,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             axes.legend(fontsize="small", loc="upper left")
 
     return Paper("Curiosity on tokens (Burda et al. 2018)", lines, draw, raw), [
-        *locks.values(), *policies.values(), *rooms.values()]
+        *together(locks), *together(policies), *rooms.values()]
 
 
 def lock(kind: str, seed: int, log_dir: Path) -> Path:
@@ -123,6 +119,5 @@ def batch(folder: Path) -> int:
 
 def answers(folder: Path) -> dict[str, float]:
     """Accuracy on held-out problems of countdown, and the number of different right answers to a problem."""
-    found = json.loads(spinup("llm", "eval", str(folder), "--task", "countdown", "--episodes", str(PROBLEMS),
-                              "--samples", str(SAMPLES), "--json"))
+    found = evaluated(folder, "--task", "countdown", "--episodes", str(PROBLEMS), "--samples", str(SAMPLES))
     return {name: found[name] for name in found if name != "directory"}

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 
 import spinup as library
-from spinup.bench.papers.paper import Line, Paper, record, run
+from spinup.bench.papers.paper import Line, Paper, at_most, by_kind, record, run, seconds_of, together
 from spinup.bench.process import in_turn
 from spinup.data.dataset import Dataset, load
 from spinup.envs.memory import Memory
 from spinup.envs.worlds.graph import LIMIT, NODES, RandomGraph
 from spinup.runs.episodes import play_episodes
-from spinup.runs.files import read_json
 from spinup.runs.policy import Policy
 
 SEEDS = (1,)
@@ -35,13 +34,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     """Train decision transformers on random walks and on mixed data, and behaviour cloning on the mixed data."""
     log_dir.mkdir(parents=True, exist_ok=True)
     graphs = in_turn(lambda seed: on_graph(seed, log_dir), seeds, workers)
-    jobs = [(env, seed) for env in AGENTS for seed in seeds]
-    found = in_turn(lambda job: on_mixed_data(*job, log_dir), jobs, workers)
-    of = {env: [each for (name, _), each in zip(jobs, found, strict=True) if name == env] for env in AGENTS}
+    of = by_kind(AGENTS, seeds, workers, lambda env, seed: on_mixed_data(env, seed, log_dir))
     paths = [int(np.count_nonzero(each["reached"] == each["shortest"])) for each in graphs]
-    folders = [each["folder"] for each in [*graphs, *found]]
-    seconds = [sum(read_json(folder / "result.json")["seconds"] for folder in each["folders"])
-               for each in [*graphs, *found]]
+    whole = [*graphs, *together(of)]
+    seconds = [sum(map(seconds_of, each["folders"])) for each in whole]
     slowest = max(sum(seconds[i::len(seeds)]) for i in range(len(seeds))) / 60
     lines = [Line("random graph: shortest paths found, of 19; lowest seed", "", min(paths), f"= {PATHS}",
                   min(paths) == PATHS),
@@ -57,13 +53,14 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             Line(f"{env}: return of behaviour cloning", "", mean(cloned)),
             Line(f"{env}: return with the best return requested", "", mean(ours)),
             Line(f"{env}: that minus behaviour cloning, lowest seed", "", above, "> 0", above > 0)]
-    lines.append(Line("minutes of training, one seed, slowest", "", slowest, f"<= {MINUTES}", slowest <= MINUTES))
+    lines.append(at_most("minutes of training, one seed, slowest", slowest, MINUTES))
 
     keys = ("requests", "returns", "correlation", "best", "cloned", "data")
     raw = {"seeds": list(seeds), "graph": [{key: list(map(int, each[key])) for key in ("shortest", "reached")}
                                            for each in graphs],
            **{env: [{key: x[key] for key in keys} for x in each] for env, each in of.items()}}
-    return Paper("Decision transformers (Chen et al. 2021)", lines, lambda figure: draw(figure, raw), raw), folders
+    return Paper("Decision transformers (Chen et al. 2021)", lines, lambda figure: draw(figure, raw), raw), [
+        each["folder"] for each in whole]
 
 
 def draw(figure: Any, raw: dict[str, Any]) -> None:

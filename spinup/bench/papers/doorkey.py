@@ -1,14 +1,22 @@
 """Curiosity in tasks with sparse rewards: a key with a locked door, and several rooms in a row."""
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import (
+    Line,
+    Paper,
+    at_least,
+    at_most,
+    by_kind,
+    evaluated,
+    plot_runs,
+    run,
+    seconds_of,
+    together,
+)
 from spinup.envs import make
-from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -20,25 +28,19 @@ KINDS = {"door": (DOOR, ()), "door_alone": (DOOR, ("--bonus-coef", "0")), "rooms
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train on both grids with and without RND, and in the rooms also with RND alone; compare with random actions."""
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: run("curiosity", KINDS[job[0]][0], job[1], log_dir, "--threads", "1",
-                                      *KINDS[job[0]][1], label=job[0]), jobs, workers)
-    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    of = by_kind(KINDS, seeds, workers, lambda kind, seed: trained(kind, seed, log_dir))
     success = {kind: [solved(folder) for folder in of[kind]] for kind in KINDS if kind != "curious"}
     share = {kind: float(np.mean(found)) for kind, found in success.items()}
-    seconds = max(read_json(folder / "result.json")["seconds"] for folder in of["door"] + of["rooms"])
     cells = [float(np.nanmean(read_progress(folder)["cells"][-20:])) for folder in of["curious"]]
     luck, (luck_in_rooms, by_chance) = at_random(DOOR)[0], at_random(ROOMS)
     lines = [
         Line(f"{DOOR}: success of random play", "", luck),
-        Line("PPO + RND: success in 100 fresh episodes, mean", "", share["door"], f">= {SUCCESS}",
-             share["door"] >= SUCCESS),
+        at_least("PPO + RND: success in 100 fresh episodes, mean", share["door"], SUCCESS),
         Line("PPO alone, same number of steps: it succeeds too", "", share["door_alone"]),
         Line(f"{ROOMS}, harder: success of random play", "", luck_in_rooms),
-        Line("PPO + RND: success in 100 fresh episodes, mean", "", share["rooms"], f">= {SUCCESS}",
-             share["rooms"] >= SUCCESS),
-        Line("PPO alone, same number of steps", "", share["rooms_alone"], f"<= {ALONE}", share["rooms_alone"] <= ALONE),
-        Line("training seconds, slowest run of both", "", seconds, f"<= {SECONDS}", seconds <= SECONDS),
+        at_least("PPO + RND: success in 100 fresh episodes, mean", share["rooms"], SUCCESS),
+        at_most("PPO alone, same number of steps", share["rooms_alone"], ALONE),
+        at_most("training seconds, slowest run of both", max(map(seconds_of, of["door"] + of["rooms"])), SECONDS),
         Line("distinct cells per episode in the rooms, random play", "", by_chance),
         Line("curiosity alone, no reward", "", float(np.mean(cells)), f">= {TIMES * by_chance:.1f}, twice that",
              float(np.mean(cells)) >= TIMES * by_chance)]
@@ -47,22 +49,25 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         figure.set_size_inches(10, 4.2)
         for axes, grid, name in zip(figure.subplots(1, 2), (DOOR, ROOMS), ("door", "rooms"), strict=True):
             for kind, colour, words in ((name, "#0072B2", "PPO + RND"), (f"{name}_alone", "#D55E00", "PPO alone")):
-                for k, folder in enumerate(of[kind]):
-                    progress = read_progress(folder)
-                    axes.plot(np.array(progress["steps"]) / 1e6, progress["return_mean_100"], color=colour,
-                              linewidth=1.2, alpha=0.7, label=None if k else words)
+                plot_runs(axes, of[kind], "steps", "return_mean_100", words, scale=1e6, color=colour, linewidth=1.2,
+                          alpha=0.7)
             axes.set(title=grid, xlabel="million environment steps", ylabel="mean return of the last 100 episodes",
                      ylim=(-0.02, 1))
             axes.legend()
 
     raw = {"success": success, "cells": cells, "random_success": [luck, luck_in_rooms], "random_cells": by_chance}
-    return Paper("Curiosity on MiniGrid (Burda et al. 2018)", lines, draw, raw), folders
+    return Paper("Curiosity on MiniGrid (Burda et al. 2018)", lines, draw, raw), together(of)
+
+
+def trained(kind: str, seed: int, log_dir: Path) -> Path:
+    """Return the folder of a finished run of this kind."""
+    grid, flags = KINDS[kind]
+    return run("curiosity", grid, seed, log_dir, "--threads", "1", *flags, label=kind)
 
 
 def solved(folder: Path) -> float:
     """Share of 100 new episodes with a reward."""
-    found = json.loads(spinup("eval", str(folder), "--stochastic", "--json"))
-    return float(np.mean([r > 0 for r in found["returns"]]))
+    return float(np.mean([r > 0 for r in evaluated(folder, "--stochastic")["returns"]]))
 
 
 def at_random(env: str) -> tuple[float, float]:

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from spinup.algos.dqn import greedy_value, n_step_return, td_target
 from spinup.algos.rainbow import divergence, project
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn
+from spinup.bench.papers.paper import Line, Paper, by_kind, run, together
 from spinup.core.critics import QNetwork
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.priorities import Priorities
@@ -42,9 +41,8 @@ FLAGS = ("--total-steps", "8700", "--gamma", "0.99", "--hidden", "16,16", "--bat
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Measure each part with and without it; train on the chain with noisy networks and with epsilon-greedy."""
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: run(job[0], EXPLORE, job[1], log_dir, *FLAGS), jobs, workers)
-    curves = {kind: [read_progress(f) for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    folders = by_kind(KINDS, seeds, workers, lambda kind, seed: run(kind, EXPLORE, seed, log_dir, *FLAGS))
+    curves = {kind: [read_progress(folder) for folder in found] for kind, found in folders.items()}
     far = {kind: mean(reached(progress) for progress in found) for kind, found in curves.items()}
     left = {double: np.mean([shares_of_left(double, seed) for seed in seeds], 0) for double in (False, True)}
     end = {double: float(np.mean(left[double][-10:])) for double in left}
@@ -110,7 +108,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
            "cliff": {str(k): v for k, v in cliff.items()}, "corridor": {str(k): v for k, v in walk.items()},
            "wasserstein": {"c51": distance, "mean": point}, "n_step": dict(zip(map(str, STEPS), spread, strict=True)),
            "far_end": far}
-    return Paper("The parts of Rainbow (Hessel et al. 2018)", lines, draw, raw), folders
+    return Paper("The parts of Rainbow (Hessel et al. 2018)", lines, draw, raw), together(folders)
 
 
 def grows(errors: dict[bool, list[float]]) -> bool:

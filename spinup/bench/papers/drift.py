@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from spinup.algos.vpg import policy_gradient
-from spinup.bench.papers.paper import Line, Paper, accuracy, run
+from spinup.bench.papers.paper import Line, Paper, accuracy, at_least, by_kind, run, start_of, together
 from spinup.bench.process import in_turn
 from spinup.registry import find
 from spinup.runs.checkpoint import load_checkpoint
@@ -22,6 +22,7 @@ from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 TASK = "guess"
+BETA = 0.2                              # temperature of the weights in the testbed
 GAIN, SHARE, TOKENS, NEAR = 0.10, 0.9, 1 / 3, 0.01
 DATA = ("--data", "16000", "--samples", "16", "--total-steps", "400", "--lr", "2e-3")
 NEW = ("--prompts", "32", "--samples", "8")
@@ -40,14 +41,11 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     """Train all methods on number guessing. Compare weighted imitation with its closed form on a language whose 64
     responses are all listed."""
     first = in_turn(lambda seed: trained("drift", seed, log_dir), seeds, workers)         # makes the initial policy
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: trained(*job, log_dir), jobs, workers)
-    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
-    begun = [accuracy(Path(read_json(folder / "config.json")["start"])) for folder in first]
+    of = by_kind(KINDS, seeds, workers, lambda kind, seed: trained(kind, seed, log_dir))
+    begun = [accuracy(start_of(folder)) for folder in first]
     reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
     tokens = {kind: [sampled(folder)[-1] for folder in found] for kind, found in of.items()}
     means = {kind: mean(found) for kind, found in reached.items()}
-    gain, share = means["drift"] - means["plain"], means["drift"] / means["reinforce"]
     same = mean(tokens["drift"])
     equal = {kind: mean(at(folder, same) for folder in of[kind]) for kind in KINDS if kind not in FIXED}
     level = [until(curve(folder), means["drift"]) for folder in of["reinforce"]]
@@ -56,8 +54,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("success of the initial policy", "", mean(begun)),
         *(Line(f"success of {words}", "", means[kind]) for kind, (*_, words) in KINDS.items()),
         *(Line(f"success of {KINDS[kind][-1]} after the tokens of DRIFT", "", value) for kind, value in equal.items()),
-        Line("DRIFT minus imitation of successes", "", gain, f">= {GAIN:g}", gain >= GAIN),
-        Line("DRIFT as a share of REINFORCE", "", share, f">= {SHARE:g}", share >= SHARE),
+        at_least("DRIFT minus imitation of successes", means["drift"] - means["plain"], GAIN),
+        at_least("DRIFT as a share of REINFORCE", means["drift"] / means["reinforce"], SHARE),
         Line("tokens of DRIFT as a share of those of REINFORCE", "", cost, "<= 1/3", cost <= TOKENS),
         Line("tokens of DRIFT as a share of those of REINFORCE, at equal success", "", same / mean(level)),
         Line("testbed: nats from the closed form to weighted imitation", "", distance, f"< {NEAR:g}", distance < NEAR)]
@@ -80,7 +78,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     raw = {"seeds": list(seeds), "initial": begun, "success": reached, "success_at_equal_tokens": equal,
            "tokens": tokens, "testbed_kl": distance,
            "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items() if kind not in FIXED}}
-    return Paper("DRIFT: weighted imitation of fixed responses (Mu et al. 2026)", lines, draw, raw), folders
+    return Paper("DRIFT: weighted imitation of fixed responses (Mu et al. 2026)", lines, draw, raw), together(of)
 
 
 def trained(kind: str, seed: int, log_dir: Path) -> Path:
@@ -115,19 +113,19 @@ def curve(folder: Path) -> dict[str, list[float]]:
     return {"tokens": sampled(folder), "held_out_accuracy": read_progress(folder)["held_out_accuracy"]}
 
 
-def distance_from_closed_form(beta: float = 0.2) -> float:
+def distance_from_closed_form() -> float:
     """Imitate all 64 responses of a small language with the weights of DRIFT, each as often as pi_ref samples it.
 
-    Return KL(pi* || pi), in nats, where pi* = pi_ref exp(R / beta) / Z.
+    Return KL(pi* || pi), in nats, where pi* = pi_ref exp(R / BETA) / Z.
     """
     bed = importlib.import_module("llm.tasks.testbed")                    # by its name: llm imports this package
     testbed, reference, policy = bed.Testbed(), bed.TabularPolicy(seed=1), bed.TabularPolicy(seed=2)
     log_ref = testbed.log_probs(reference).detach()
-    weight = find("llm drift").load().weights(testbed.rewards, len(testbed.rewards), beta)
+    weight = find("llm drift").load().weights(testbed.rewards, len(testbed.rewards), BETA)
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.05)
     for _ in range(1000):
         each, _ = policy_gradient(testbed.logp(policy, testbed.sequences), weight[:, None])
         optimizer.zero_grad()
         bed.expectation(log_ref, each.sum(1)).backward()
         optimizer.step()
-    return float(bed.kl(testbed.optimal(log_ref, beta), testbed.log_probs(policy).detach()))
+    return float(bed.kl(testbed.optimal(log_ref, BETA), testbed.log_probs(policy).detach()))

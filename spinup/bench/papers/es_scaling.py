@@ -4,11 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, e100, run
-from spinup.bench.process import in_turn
-from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.files import read_json
-from spinup.runs.log import read_progress
+from spinup.bench.papers.paper import (
+    Line,
+    Paper,
+    at_least,
+    at_most,
+    by_kind,
+    e100,
+    plot_runs,
+    run,
+    same_weights,
+    seconds_of,
+    together,
+)
 
 SEEDS = (1, 2, 3, 4, 5)
 SWIMMER, CARTPOLE = "Swimmer-v5", "CartPole-v1"
@@ -22,50 +30,35 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     two."""
     cartpole = run("es", CARTPOLE, seeds[0], log_dir)
     swimmer = [run("es", SWIMMER, seed, log_dir, "--workers", "2") for seed in seeds]     # in turn: each uses 2 cores
-    jobs = [(gamma, seed) for gamma in ("0.99", "0.9999") for seed in seeds]
-    ppo = in_turn(lambda job: run("ppo", SWIMMER, job[1], log_dir, "--gamma", job[0], label=job[0]), jobs, workers)
+    ppo = by_kind(("0.99", "0.9999"), seeds, workers, lambda gamma, seed: run(
+        "ppo", SWIMMER, seed, log_dir, "--gamma", gamma, label=gamma))
     timed = [(run("es", SWIMMER, seed, log_dir, "--workers", "1", *BRIEF, label="1_process"),
               run("es", SWIMMER, seed, log_dir, "--workers", "2", *BRIEF, label="2_process")) for seed in PAIRS]
-    seconds = [[read_json(folder / "result.json")["seconds"] for folder in pair] for pair in timed]
+    seconds = [[seconds_of(folder) for folder in pair] for pair in timed]
     ratios = [one / two for one, two in seconds]
-    faster, alike = float(np.median(ratios)), all(same_policy(*pair) for pair in timed)
-    balanced, reached = e100(cartpole), [e100(folder) for folder in swimmer]
-    slowest = max(read_json(folder / "result.json")["seconds"] for folder in swimmer)
-    quick = read_json(cartpole / "result.json")["seconds"]
-    others = {gamma: [e100(f) for (g, _), f in zip(jobs, ppo, strict=True) if g == gamma]
-              for gamma in ("0.99", "0.9999")}
+    alike = all(same_weights(*pair, "policy") for pair in timed)
+    reached = [e100(folder) for folder in swimmer]
+    others = {gamma: [e100(folder) for folder in found] for gamma, found in ppo.items()}
     lines = [
-        Line(f"{CARTPOLE}: E100", "", balanced, ">= 500", balanced >= 500),
-        Line(f"{CARTPOLE}: seconds", "", quick, f"<= {QUICK}", quick <= QUICK),
-        Line(f"{SWIMMER}: E100, mean of {len(seeds)} seeds", "", float(np.mean(reached)), f">= {REACH:g}",
-             float(np.mean(reached)) >= REACH),
-        Line(f"{SWIMMER}: minutes on two processes, slowest seed", "", slowest / 60, f"<= {MINUTES}",
-             slowest <= 60 * MINUTES),
+        at_least(f"{CARTPOLE}: E100", e100(cartpole), 500),
+        at_most(f"{CARTPOLE}: seconds", seconds_of(cartpole), QUICK),
+        at_least(f"{SWIMMER}: E100, mean of {len(seeds)} seeds", np.mean(reached), REACH),
+        at_most(f"{SWIMMER}: minutes on two processes, slowest seed", max(map(seconds_of, swimmer)) / 60, MINUTES),
         Line(f"{SWIMMER}: PPO with gamma .99", "", float(np.mean(others["0.99"]))),
         Line(f"{SWIMMER}: PPO with gamma .9999", "", float(np.mean(others["0.9999"]))),
-        Line(f"speed-up of two processes over one, median of {len(PAIRS)} alternating pairs", "", faster,
-             f">= {FASTER}", faster >= FASTER),
+        at_least(f"speed-up of two processes over one, median of {len(PAIRS)} alternating pairs", np.median(ratios),
+                 FASTER),
         Line("their parameters are bitwise identical", "", float(alike), "1", alike)]
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        curves = [("#0072B2", "ES", swimmer)] + [(colour, f"PPO, gamma {gamma}", [
-            f for (g, _), f in zip(jobs, ppo, strict=True) if g == gamma])
-            for colour, gamma in (("#D55E00", "0.99"), ("#009E73", "0.9999"))]
-        for colour, words, folders in curves:
-            for k, folder in enumerate(folders):
-                progress = read_progress(folder)
-                axes.plot(np.array(progress["wall_seconds"]) / 60, progress["return_mean_100"], color=colour,
-                          linewidth=1.2, alpha=0.7, label=None if k else words)
+        for colour, words, folders in (("#0072B2", "ES", swimmer), ("#D55E00", "PPO, gamma 0.99", ppo["0.99"]),
+                                       ("#009E73", "PPO, gamma 0.9999", ppo["0.9999"])):
+            plot_runs(axes, folders, "wall_seconds", "return_mean_100", words, scale=60, color=colour, linewidth=1.2,
+                      alpha=0.7)
         axes.set(title=SWIMMER, xlabel="minutes", ylabel="mean return of the last 100 episodes")
         axes.legend()
 
     raw = {"swimmer": reached, "ppo": others, "seconds": seconds}
-    folders = [cartpole, *swimmer, *ppo, *(folder for pair in timed for folder in pair)]
+    folders = [cartpole, *swimmer, *together(ppo), *(folder for pair in timed for folder in pair)]
     return Paper("Evolution strategies (Salimans et al. 2017)", lines, draw, raw), folders
-
-
-def same_policy(one: Path, other: Path) -> bool:
-    """Return whether two runs ended with identical parameters."""
-    parts = [load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"] for folder in (one, other)]
-    return all(a.equal(b) for a, b in zip(*(part.values() for part in parts), strict=True))

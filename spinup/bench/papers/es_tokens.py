@@ -1,20 +1,27 @@
 """Evolution strategies on tokens (Qiu et al. 2025), beside GRPO and beside the classic ES on an environment."""
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, e100, run
-from spinup.bench.process import spinup
-from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.files import read_json
+from spinup.bench.papers.paper import (
+    PROBLEMS,
+    Line,
+    Paper,
+    at_most,
+    e100,
+    evaluated,
+    plot_runs,
+    run,
+    same_weights,
+    seconds_of,
+    start_of,
+)
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 TASK, CARTPOLE = "reverse", "CartPole-v1"
 GAIN, REACH, MINUTES = 0.3, 0.9, 10     # greedy accuracy gained, or reached; minutes of a run
-PROBLEMS = 500                          # new held-out problems of an evaluation
 BRIEF = ("--total-steps", "4", "--tensorboard", "false")                  # runs with one and with two processes
 COLOURS = {"es": "#0072B2", "grpo": "#D55E00"}
 
@@ -27,11 +34,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     pair = [run("llm es", TASK, seeds[0], log_dir, "--workers", str(n), *BRIEF, label=f"{n}_processes")
             for n in (1, 2)]
     cartpole = run("es", CARTPOLE, seeds[0], log_dir)
-    starts = [Path(read_json(folder / "config.json")["start"]) for folder in found["es"]]
-    before = [accuracies(folder) for folder in starts]
+    before = [accuracies(start_of(folder)) for folder in found["es"]]
     after = {method: [accuracies(folder) for folder in folders] for method, folders in found.items()}
     cost = {method: [costs(folder) for folder in folders] for method, folders in found.items()}
-    slowest, alike = max(x["seconds"] for x in cost["es"]) / 60, same_policy(*pair)
+    slowest, alike = max(x["seconds"] for x in cost["es"]) / 60, same_weights(*pair, "model")
     lines = [Line(f"seed {seed}: greedy accuracy, before ES", "", x["greedy"])
              for seed, x in zip(seeds, before, strict=True)]
     for seed, start, end in zip(seeds, before, after["es"], strict=True):
@@ -41,7 +47,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     lines += [
         Line("sampled accuracy, mean of the seeds, before", "", mean(before, "sampled")),
         Line("sampled accuracy, after ES", "", mean(after["es"], "sampled")),
-        Line("minutes of ES on two processes, slowest seed", "", slowest, f"<= {MINUTES}", slowest <= MINUTES),
+        at_most("minutes of ES on two processes, slowest seed", slowest, MINUTES),
         Line("GRPO: greedy accuracy, mean of the seeds", "", mean(after["grpo"], "greedy")),
         Line("GRPO: sampled accuracy, mean of the seeds", "", mean(after["grpo"], "sampled")),
         Line("sampled tokens of ES, millions, mean", "", mean(cost["es"], "tokens") / 1e6),
@@ -53,8 +59,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        progress = read_progress(cartpole)
-        left.plot(np.array(progress["steps"]) / 1e3, progress["return_mean_100"], color=COLOURS["es"])
+        plot_runs(left, [cartpole], "steps", "return_mean_100", scale=1000, color=COLOURS["es"])
         left.set(title=f"ES on {CARTPOLE}", xlabel="thousand steps", ylabel="mean return of the last 100 episodes")
         for method, folders in found.items():
             for k, folder in enumerate(folders):
@@ -73,8 +78,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def accuracies(folder: Path) -> dict[str, float]:
-    """Sampled and greedy accuracy of a policy, on held-out problems that its log did not use."""
-    found = json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))
+    """Sampled and greedy accuracy of a policy, on `PROBLEMS` held-out problems that its log did not use."""
+    found = evaluated(folder, "--episodes", str(PROBLEMS))
     return {"sampled": found["held_out_accuracy"], "greedy": found["held_out_greedy"]}
 
 
@@ -87,15 +92,9 @@ def tokens_of(folder: Path) -> np.ndarray:
 
 def costs(folder: Path) -> dict[str, float]:
     """Sampled tokens of a run, and its seconds."""
-    return {"tokens": float(tokens_of(folder)[-1]), "seconds": read_json(folder / "result.json")["seconds"]}
+    return {"tokens": float(tokens_of(folder)[-1]), "seconds": seconds_of(folder)}
 
 
 def mean(rows: list[dict[str, float]], name: str) -> float:
     """Mean of a number over the seeds."""
     return float(np.mean([row[name] for row in rows]))
-
-
-def same_policy(one: Path, other: Path) -> bool:
-    """Return whether two runs ended with identical weights."""
-    parts = [load_checkpoint(folder / "checkpoint.pt")["parts"]["model"] for folder in (one, other)]
-    return all(a.equal(b) for a, b in zip(*(part.values() for part in parts), strict=True))

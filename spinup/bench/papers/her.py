@@ -4,13 +4,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn
+from spinup.bench.papers.paper import Paper, at_least, at_most, by_kind, plot_runs, run, together
 from spinup.envs import make
 from spinup.runs.episodes import UNSEEN
-from spinup.runs.log import read_progress
 from spinup.runs.public import load
 
 SEEDS = (1,)
@@ -22,29 +18,22 @@ WIDTH = 5                               # rows of progress.csv that the figure a
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train with HER and without it, and measure the share of new goals that the deterministic policies reach."""
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: run(job[0], ENV, job[1], log_dir, "--threads", "1"), jobs, workers)
-    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    of = by_kind(KINDS, seeds, workers, lambda kind, seed: run(kind, ENV, seed, log_dir, "--threads", "1"))
     reached = {kind: [success(folder) for folder in found] for kind, found in of.items()}
     lines = [
-        Line(f"{ENV}: success with HER, lowest of {len(seeds)} seeds", "", min(reached["her"]), f">= {ENOUGH}",
-             min(reached["her"]) >= ENOUGH),
-        Line(f"{ENV}: success without, mean", "", mean(reached["ddpg"]), f"<= {FEW}", mean(reached["ddpg"]) <= FEW)]
+        at_least(f"{ENV}: success with HER, lowest of {len(seeds)} seeds", min(reached["her"]), ENOUGH),
+        at_most(f"{ENV}: success without, mean", mean(reached["ddpg"]), FEW)]
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
         for kind, (colour, words) in KINDS.items():
-            for k, folder in enumerate(of[kind]):
-                progress = read_progress(folder)
-                smooth = np.convolve(progress["success"], np.ones(WIDTH) / WIDTH, "valid")
-                axes.plot(np.array(progress["steps"])[WIDTH - 1:] / 1000, smooth, color=colour,
-                          label=None if k else words)
+            plot_runs(axes, of[kind], "steps", "success", words, scale=1000, rows=WIDTH, color=colour)
         axes.set(title=f"{ENV} with a reward only at the goal", xlabel="thousand environment steps",
                  ylabel="share of episodes that end at their goal", ylim=(-0.03, 1.03))
         axes.legend()
 
     return Paper("Hindsight experience replay (Andrychowicz et al. 2017)", lines, draw, {
-        "seeds": list(seeds), "success": reached}), folders
+        "seeds": list(seeds), "success": reached}), together(of)
 
 
 def success(folder: Path) -> float:

@@ -6,7 +6,18 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, accuracy, columns, run
+from spinup.bench.papers.paper import (
+    Line,
+    Paper,
+    accuracy,
+    at_least,
+    at_most,
+    by_kind,
+    columns,
+    plot_runs,
+    run,
+    together,
+)
 from spinup.bench.process import in_turn
 from spinup.runs.log import read_progress
 
@@ -28,10 +39,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     found = in_turn(lambda seed: run("llm grpo", TASK, seed, log_dir, *TRAINED, label="trained"), seeds,
                     workers)
     trained = dict(zip(seeds, found, strict=True))
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: run("llm grpo", KINDS[job[0]][0] + TASK, job[1], log_dir, *SETTINGS,
-                                      "--model", str(trained[job[1]]), label=job[0]), jobs, workers)
-    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    of = by_kind(KINDS, seeds, workers, lambda kind, seed: run(
+        "llm grpo", KINDS[kind][0] + TASK, seed, log_dir, *SETTINGS, f"--model={trained[seed]}", label=kind))
     begun = mean(map(accuracy, trained.values()))
     reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
     tokens = {kind: [last_length(folder) for folder in found] for kind, found in of.items()}
@@ -39,26 +48,22 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
              Line("tokens of a response after GRPO", "", mean(map(last_length, trained.values()))),
              Line("accuracy: as many updates more, no penalty", "", mean(reached["grpo"])),
              Line("tokens of a response: as many updates more, no penalty", "", mean(tokens["grpo"]))]
-    for kind in ("length", "adaptive"):
-        fewer = 1 - mean(tokens[kind]) / mean(tokens["grpo"])
-        lost = mean(reached["grpo"]) - mean(reached[kind])
-        goal = kind == "length"
-        lines += [Line(f"share of tokens saved: {KINDS[kind][2]}", "", fewer, f">= {FEWER:g}" if goal else "",
-                       not goal or fewer >= FEWER),
-                  Line(f"accuracy lost: {KINDS[kind][2]}", "", lost, f"<= {LOST:g}" if goal else "",
-                       not goal or lost <= LOST)]
-    lines += [Line(f"tokens of a response: {KINDS['strong'][2]}", "", mean(tokens["strong"])),
-              Line(f"accuracy: {KINDS['strong'][2]}", "", mean(reached["strong"]), f"<= {COLLAPSED:g}",
-                   mean(reached["strong"]) <= COLLAPSED)]
+    words = {kind: words for kind, (_, _, words) in KINDS.items()}
+    saved = {kind: 1 - mean(tokens[kind]) / mean(tokens["grpo"]) for kind in ("length", "adaptive")}
+    lost = {kind: mean(reached["grpo"]) - mean(reached[kind]) for kind in saved}
+    lines += [at_least(f"share of tokens saved: {words['length']}", saved["length"], FEWER),
+              at_most(f"accuracy lost: {words['length']}", lost["length"], LOST),
+              Line(f"share of tokens saved: {words['adaptive']}", "", saved["adaptive"]),
+              Line(f"accuracy lost: {words['adaptive']}", "", lost["adaptive"]),
+              Line(f"tokens of a response: {words['strong']}", "", mean(tokens["strong"])),
+              at_most(f"accuracy: {words['strong']}", mean(reached["strong"]), COLLAPSED)]
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
         for kind, (_, colour, words) in KINDS.items():
-            for k, folder in enumerate(of[kind]):
-                progress = read_progress(folder)
-                left.plot(progress["steps"], progress["length"], color=colour, label=None if k else words)
-                right.plot(progress["length"], progress["held_out_accuracy"], color=colour, linewidth=0.8, alpha=0.5)
-                right.plot(tokens[kind][k], reached[kind][k], "o", color=colour)
+            plot_runs(left, of[kind], "steps", "length", words, color=colour)
+            plot_runs(right, of[kind], "length", "held_out_accuracy", color=colour, linewidth=0.8, alpha=0.5)
+            right.plot(tokens[kind], reached[kind], "o", color=colour)
         left.set(title="length", xlabel="updates", ylabel="tokens of a response", ylim=(0, None))
         right.set(title="accuracy against length (end: dot)", xlabel="tokens of a response",
                   ylabel="held-out accuracy", ylim=(-0.03, 1.03), xlim=(0, None))
@@ -66,7 +71,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     raw = {"initial": begun, "accuracy": reached, "tokens": tokens, "seeds": list(seeds),
            "curves": {kind: [columns(folder, *CURVES) for folder in found] for kind, found in of.items()}}
-    return Paper("Length control (Kimi k1.5 2025; A-DLP 2025)", lines, draw, raw), [*trained.values(), *folders]
+    return Paper("Length control (Kimi k1.5 2025; A-DLP 2025)", lines, draw, raw), [*trained.values(), *together(of)]
 
 
 def last_length(folder: Path) -> float:

@@ -2,11 +2,12 @@
 (arXiv:2506.13585) and SAPO (arXiv:2511.20347). Every batch is used for four gradient steps, because at the first step
 all ratios are 1 and the losses have the same gradient. If SmolLM2-135M is on this machine, a second table has equal
 numbers of updates of that model for these and three more methods."""
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, accuracy, columns, run
+from spinup.bench.papers.paper import Line, Paper, accuracy, by_kind, columns, plot_runs, run, together
 from spinup.bench.process import in_turn
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
@@ -34,14 +35,15 @@ ABSENT = "is not on this machine"       # words of the error if SmolLM2 was not 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train with each loss on each task and seed, then SmolLM2 with the first seed."""
-    jobs = [(task, method, seed) for task in TASKS for method in METHODS for seed in seeds]
-    trained = dict(zip(jobs, in_turn(lambda job: small(*job, log_dir), jobs, workers), strict=True))
-    reached = dict(zip(jobs, in_turn(lambda job: accuracy(trained[job]), jobs, workers), strict=True))
+    kinds = list(product(TASKS, METHODS))
+    trained = by_kind(kinds, seeds, workers, lambda kind, seed: small(*kind, seed, log_dir))
+    found = dict(zip(together(trained), in_turn(accuracy, together(trained), workers), strict=True))
+    reached = {kind: [found[folder] for folder in folders] for kind, folders in trained.items()}
     sentences = real(seeds[0], log_dir)
     last = {method: final(folder) for method, folder in sentences.items()}
     lines = []
     for task in TASKS:
-        mine = {method: mean(reached[task, method, seed] for seed in seeds) for method in METHODS}
+        mine = {method: mean(reached[task, method]) for method in METHODS}
         for method, (*_, words) in METHODS.items():
             goal = "" if method in FREE else f">= {mine['grpo'] - AS_GRPO:.3f}"
             lines.append(Line(f"{task}: accuracy, {words}", "", mine[method], goal,
@@ -56,27 +58,23 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes = figure.subplots(1, len(TASKS) + bool(sentences))
         for axis, task in zip(axes, TASKS, strict=False):
             for method, (_, _, colour, words) in METHODS.items():
-                for k, seed in enumerate(seeds):
-                    progress = read_progress(trained[task, method, seed])
-                    axis.plot(progress["steps"], progress["held_out_accuracy"], color=colour,
-                              label=None if k else words)
+                plot_runs(axis, trained[task, method], "steps", "held_out_accuracy", words, color=colour)
             axis.set(title=task, xlabel="updates", ylabel="held-out accuracy", ylim=(-0.03, 1.03))
         axes[0].legend(fontsize="x-small")
         if sentences:
             for method, folder in sentences.items():
-                progress = read_progress(folder)
                 words, colour = ALL[method]
-                axes[-1].plot(progress["steps"], progress["held_out_reward"], color=colour, label=words)
+                plot_runs(axes[-1], [folder], "steps", "held_out_reward", words, color=colour)
             axes[-1].set(title=f"{SENTENCE}, SmolLM2", xlabel="updates", ylabel="held-out reward", ylim=(-0.03, 1.03))
             axes[-1].legend(fontsize="x-small")
 
-    raw = {"accuracy": {task: {method: [reached[task, method, seed] for seed in seeds] for method in METHODS}
-                        for task in TASKS}, SENTENCE: last, "seeds": list(seeds),
-           "curves": {task: {method: [columns(trained[task, method, seed], *CURVES) for seed in seeds]
+    raw = {"accuracy": {task: {method: reached[task, method] for method in METHODS} for task in TASKS},
+           SENTENCE: last, "seeds": list(seeds),
+           "curves": {task: {method: [columns(folder, *CURVES) for folder in trained[task, method]]
                              for method in METHODS} for task in TASKS}
            | {SENTENCE: {method: columns(folder, *CURVES) for method, folder in sentences.items()}}}
     return Paper("Losses of the probability ratio: GRPO, GSPO, CISPO, SAPO", lines, draw, raw), [
-        *trained.values(), *sentences.values()]
+        *together(trained), *sentences.values()]
 
 
 def small(task: str, name: str, seed: int, log_dir: Path) -> Path:

@@ -7,9 +7,18 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, accuracy, columns, run
-from spinup.bench.process import in_turn
-from spinup.runs.files import read_json
+from spinup.bench.papers.paper import (
+    Line,
+    Paper,
+    accuracy,
+    at_least,
+    by_kind,
+    columns,
+    plot_runs,
+    run,
+    start_of,
+    together,
+)
 
 SEEDS = (1,)
 TASK, TIMES = "steps:teacher=web", 1.5      # goal: entropy, times that without the wider clip range
@@ -28,11 +37,9 @@ COLUMNS = {"held_out_accuracy": "held-out accuracy", "entropy": "entropy (nats p
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train Magistral, its ablations and R1-Zero from the same weak base models."""
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: run(f"llm {KINDS[job[0]][0]}", TASK, job[1], log_dir, *BASE, *KINDS[job[0]][1],
-                                      label=job[0]), jobs, workers)
-    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
-    begun = [accuracy(Path(read_json(folder / "config.json")["start"])) for folder in of["magistral"]]
+    of = by_kind(KINDS, seeds, workers, lambda kind, seed: run(
+        f"llm {KINDS[kind][0]}", TASK, seed, log_dir, *BASE, *KINDS[kind][1], label=kind))
+    begun = [accuracy(start_of(folder)) for folder in of["magistral"]]
     reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
     entropies = {kind: [late_entropy(folder) for folder in found] for kind, found in of.items()}
     times = mean(entropies["magistral"]) / mean(entropies["clip"])
@@ -41,23 +48,20 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
              *(Line(f"accuracy, {words}", "", mean(reached[kind])) for kind, (*_, words) in KINDS.items()),
              *(Line(f"entropy in the second half, {words}", "", mean(entropies[kind]))
                for kind, (*_, words) in KINDS.items()),
-             Line("entropy, times that with the clip range .2 above 1", "", times, f">= {TIMES:g}",
-                  times >= TIMES),
+             at_least("entropy, times that with the clip range .2 above 1", times, TIMES),
              *(Line(f"tokens per response at the end, {words}", "", mean(lengths(f)[-1] for f in of[kind]))
                for kind, (*_, words) in KINDS.items())]
 
     def draw(figure: Any) -> None:
         for axis, (column, label) in zip(figure.subplots(1, len(COLUMNS)), COLUMNS.items(), strict=True):
             for kind, (_, _, colour, words) in KINDS.items():
-                for k, folder in enumerate(of[kind]):
-                    progress = columns(folder, "steps", *COLUMNS)
-                    axis.plot(progress["steps"], progress[column], color=colour, label=None if k else words)
+                plot_runs(axis, of[kind], "steps", column, words, color=colour)
             axis.set(xlabel="updates", ylabel=label)
         axis.legend(fontsize="x-small")
 
     raw = {"initial": begun, "accuracy": reached, "entropy": entropies, "seeds": list(seeds),
            "curves": {kind: [columns(folder, "steps", *COLUMNS) for folder in found] for kind, found in of.items()}}
-    return Paper("RL from a weak base model (Magistral, R1-Zero)", lines, draw, raw), folders
+    return Paper("RL from a weak base model (Magistral, R1-Zero)", lines, draw, raw), together(of)
 
 
 def lengths(folder: Path) -> list[float]:

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from spinup.bench.papers.bandits import evaluate, strategies
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn
-from spinup.runs.files import read_json
+from spinup.bench.papers.paper import Line, Paper, by_kind, run, seconds_of, together
 
 SEEDS = (1,)
 NEAR = 0.98                             # of the paper's mean return of RL²
@@ -23,17 +21,14 @@ TABLE = {
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train the preset of each environment, and evaluate it and the strategies."""
-    jobs = [(env, seed) for env in TABLE for seed in seeds]
-    folders = in_turn(lambda job: run("rl2", *job, log_dir, "--threads", "1"), jobs, workers)
+    folders = by_kind(TABLE, seeds, workers, lambda env, seed: run("rl2", env, seed, log_dir, "--threads", "1"))
     lines, raw = [], {}
     for env, paper in TABLE.items():
-        here = [folder for (e, _), folder in zip(jobs, folders, strict=True) if e == env]
-        known, ours = strategies(env), [evaluate(folder) for folder in here]
+        known, ours = strategies(env), [evaluate(folder) for folder in folders[env]]
         mean, least = float(np.mean(ours)), NEAR * paper["RL²"]
         lines += [Line(f"{env}: {name}", str(paper.get(name, "")), value) for name, value in known.items()]
         lines.append(Line(f"{env}: RL², mean of the seeds", str(paper["RL²"]), mean, f">= {least:.2f}", mean >= least))
-        raw[env] = {"baselines": known, "rl2": ours,
-                    "seconds": [read_json(folder / "result.json")["seconds"] for folder in here]}
+        raw[env] = {"baselines": known, "rl2": ours, "seconds": [seconds_of(folder) for folder in folders[env]]}
 
     def draw(figure: Any) -> None:
         for axes, (env, found) in zip(figure.subplots(1, len(TABLE), sharey=True), raw.items(), strict=True):
@@ -45,4 +40,5 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.invert_yaxis()                                               # of all, because they share it
         figure.supxlabel("mean return of a trial; dashed: RL² in the paper", fontsize="medium")
 
-    return Paper("RL² on bandits with more arms or pulls (Duan et al. 2016, table 1)", lines, draw, raw), folders
+    return Paper("RL² on bandits with more arms or pulls (Duan et al. 2016, table 1)", lines, draw, raw), together(
+        folders)

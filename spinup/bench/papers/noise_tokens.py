@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn
+from spinup.bench.papers.paper import Line, Paper, at_least, by_kind, run, together
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
@@ -29,46 +28,46 @@ COLOURS = {10: "#56B4E9", 20: "#0072B2", 30: "#009E73", 40: "#CC79A7"}
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train on chains of all lengths with parameter noise and with GRPO; at N = 20 also with other settings, and on the
     permuted chain. Train on the classic chain."""
-    jobs = [(n, kind, seed) for n in UPDATES for kind in ("noise", "sampling") for seed in seeds]
-    jobs += [(20, kind, seed) for kind in list(KINDS)[1:] for seed in seeds]
-    folders = dict(zip(jobs, in_turn(lambda job: one(*job, log_dir), jobs, workers), strict=True))
-    classic = {(kind, seed): run("param_noise", CLASSIC, seed, log_dir, "--threads", "1", "--noise", kind, label=kind)
-               for kind in ("parameters", "actions") for seed in seeds}
-    since = {job: solved(folder) for job, folder in folders.items()}
+    kinds = [(n, kind) for n in UPDATES for kind in ("noise", "sampling")]
+    kinds += [(20, kind) for kind in list(KINDS)[1:]]
+    folders = by_kind(kinds, seeds, workers, lambda kind, seed: one(*kind, seed, log_dir))
+    classic = by_kind(("parameters", "actions"), seeds, 1, lambda kind, seed: run(
+        "param_noise", CLASSIC, seed, log_dir, "--threads", "1", "--noise", kind, label=kind))
+    since = {kind: [solved(folder) for folder in found] for kind, found in folders.items()}
 
     def count(n: int, kind: str) -> int:
-        return sum(since[n, kind, seed] < float("inf") for seed in seeds)
+        return sum(responses < float("inf") for responses in since[n, kind])
 
-    least, of, lines = ceil(SHARE * len(seeds)), f"of {len(seeds)}", []
+    of, lines = f"of {len(seeds)}", []
     for n, limit in LIMIT.items():
-        in_time = sum(since[n, "noise", seed] <= limit for seed in seeds)
-        reached = sum(hits(folders[n, "sampling", seed]) > 0 for seed in seeds)
+        in_time = sum(responses <= limit for responses in since[n, "noise"])
+        reached = sum(hits(folder) > 0 for folder in folders[n, "sampling"])
         lines += [
-            Line(f"N = {n}: solved within {limit:,} responses, {of}", "", in_time, f">= {least}", in_time >= least),
+            at_least(f"N = {n}: solved within {limit:,} responses, {of}", in_time, ceil(SHARE * len(seeds))),
             Line(f"N = {n}: GRPO, same responses: seeds that reached the end, {of}", "", reached, "0", not reached)]
-    lines += [Line(f"N = {n}: median of responses until solved", "", median(since[n, "noise", seed] for seed in seeds))
-              for n in UPDATES]
+    lines += [Line(f"N = {n}: median of responses until solved", "", median(since[n, "noise"])) for n in UPDATES]
     lines += [
         Line(f"N = 20, the learner as old policy: solved, {of}", "", count(20, "learner")),
         Line(f"N = 20, a divergence of {SMALL} nats, as DQN would choose: seeds that reached the end, {of}", "",
-             sum(hits(folders[20, "small", seed]) > 0 for seed in seeds)),
+             sum(hits(folder) > 0 for folder in folders[20, "small"])),
         Line(f"N = 20, L and R permuted: solved, {of}", "", count(20, "permuted"))]
-    raw = {kind: {str(n): [{"seed": seed, "responses": None if since[n, kind, seed] == float("inf")
-                            else since[n, kind, seed], "rows_with_end": hits(folders[n, kind, seed])}
-                           for seed in seeds] for n in UPDATES if (n, kind, seeds[0]) in since}
+    raw = {kind: {str(n): [{"seed": seed, "responses": None if responses == float("inf") else responses,
+                            "rows_with_end": hits(folder)}
+                           for seed, responses, folder in zip(seeds, since[n, kind], folders[n, kind], strict=True)]
+                  for n in UPDATES if (n, kind) in since}
            for kind in ("noise", "sampling", *list(KINDS)[1:])}
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
         for kind, colour, words in (("parameters", "#0072B2", "noise on parameters"),
                                     ("actions", "#D55E00", "noise on actions")):
-            of = [read_progress(classic[kind, seed]) for seed in seeds]
+            of = [read_progress(folder) for folder in classic[kind]]
             perfect = np.mean([np.equal(progress["test_return"], PERFECT) for progress in of], 0)
             left.plot(np.array(of[0]["steps"]) / 49, perfect, color=colour, label=words)
         left.set(title="Classic chain, N = 40", xlabel="episodes", ylabel="share of greedy policies that are perfect")
         for n, colour in COLOURS.items():
             for kind, style in (("noise", "-"), ("sampling", ":")):
-                of = [read_progress(folders[n, kind, seed]) for seed in seeds]
+                of = [read_progress(folder) for folder in folders[n, kind]]
                 right.plot(np.array(of[0]["steps"]) * 128, np.mean([p["held_out_accuracy"] for p in of], 0), style,
                            color=colour, label=f"N = {n}" if kind == "noise" else None)
         right.plot([], [], ":", color="black", label="GRPO, sampling only")
@@ -78,7 +77,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             axes.legend(loc="center right", fontsize="small")
 
     return Paper("Parameter noise on tokens (Plappert et al. 2018)", lines, draw, {"tokens": raw}), [
-        *folders.values(), *classic.values()]
+        *together(folders), *together(classic)]
 
 
 def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:

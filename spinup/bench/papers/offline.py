@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, columns, e100, record, run
-from spinup.bench.process import in_turn
+from spinup.bench.papers.paper import Line, Paper, by_kind, columns, e100, record, run, together
 from spinup.data.dataset import load
 from spinup.runs.log import read_progress
 
@@ -39,18 +38,15 @@ BELOW = ((NARROW, "td3_offline"),)                                      # it mus
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train the policies, record their episodes, and train each algorithm on the dataset of its seed."""
-    jobs = list(dict.fromkeys((env, n, seed) for env, steps, *_ in SETS.values() for n in steps for seed in seeds))
-    policies = dict(zip(jobs, in_turn(lambda job: policy(*job, log_dir), jobs, workers), strict=True))
-    jobs = [(name, seed) for name in SETS for seed in seeds]
-    files = dict(zip(jobs, in_turn(lambda job: dataset(*job, policies, log_dir), jobs, workers), strict=True))
-    jobs = [(name, kind, seed) for name, kinds in KINDS.items() for kind in kinds for seed in seeds]
-    folders = in_turn(lambda job: run(job[1], SETS[job[0]][0], job[2], log_dir, "--preset", "none", "--data",
-                                      str(files[job[0], job[2]]), *KINDS[job[0]][job[1]][0], label=job[0]),
-                      jobs, workers)
-    of = {(name, kind): [f for (n, k, _), f in zip(jobs, folders, strict=True) if (n, k) == (name, kind)]
-          for name, kind, _ in jobs}
-    reached = {key: [e100(folder) for folder in found] for key, found in of.items()}
-    data = {name: [load(files[name, seed]).about["mean_return"] for seed in seeds] for name in SETS}
+    agents = list(dict.fromkeys((env, n) for env, steps, *_ in SETS.values() for n in steps))
+    policies = by_kind(agents, seeds, workers, lambda agent, seed: policy(*agent, seed, log_dir))
+    at = {seed: place for place, seed in enumerate(seeds)}
+    files = by_kind(SETS, seeds, workers, lambda name, seed: dataset(
+        name, seed, [policies[SETS[name][0], n][at[seed]] for n in SETS[name][1]], log_dir))
+    pairs = [(name, kind) for name, kinds in KINDS.items() for kind in kinds]
+    of = by_kind(pairs, seeds, workers, lambda pair, seed: learn(*pair, seed, files[pair[0]][at[seed]], log_dir))
+    reached = {pair: [e100(folder) for folder in found] for pair, found in of.items()}
+    data = {name: [load(file).about["mean_return"] for file in found] for name, found in files.items()}
     lines = []
     for name, kinds in KINDS.items():
         copied, recorded = mean(reached[name, "bc"]), mean(data[name])
@@ -71,7 +67,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
            "last_q": {name: {kind: [read_progress(f)["q"][-1] for f in of[name, kind]] for kind in PENDULUM
                              if kind != "bc"} for name in (NOISY, NARROW)}}
     return Paper("Offline learning: TD3+BC, IQL and CQL on mixed data", lines, lambda figure: draw(figure, raw), raw), [
-        *policies.values(), *folders]
+        *together(policies), *together(of)]
 
 
 def draw(figure: Any, raw: dict[str, Any]) -> None:
@@ -96,8 +92,14 @@ def policy(env: str, steps: int, seed: int, log_dir: Path) -> Path:
                label=f"{steps}")
 
 
-def dataset(name: str, seed: int, policies: dict[tuple[str, int, int], Path], log_dir: Path) -> Path:
+def dataset(name: str, seed: int, policies: list[Path], log_dir: Path) -> Path:
     """Return the file of a dataset of a seed. Unless it exists, record the episodes of its policies."""
-    env, steps, noise, each = SETS[name]
-    return record(f"paper_offline_{name.replace(', ', '_').replace(' ', '_')}", seed, log_dir,
-                  *(str(policies[env, n, seed]) for n in steps), "--noise", *noise, "--steps", str(each))
+    _, _, noise, each = SETS[name]
+    return record(f"paper_offline_{name.replace(', ', '_').replace(' ', '_')}", seed, log_dir, *map(str, policies),
+                  "--noise", *noise, "--steps", str(each))
+
+
+def learn(name: str, kind: str, seed: int, file: Path, log_dir: Path) -> Path:
+    """Train an algorithm on the file of a dataset; return the folder of the run."""
+    return run(kind, SETS[name][0], seed, log_dir, "--preset", "none", "--data", str(file), *KINDS[name][kind][0],
+               label=name)

@@ -1,28 +1,30 @@
 """Shared parts of the paper benchmarks: stored runs, a table of the paper's numbers and ours, a figure."""
 import ast
 import hashlib
+import itertools
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spinup.bench.process import check_out, finish, revisions, spinup, versions_of
+import numpy as np
+
+from spinup.bench.process import check_out, finish, finished_run, in_turn, revisions, spinup, versions_of
 from spinup.errors import UserError
-from spinup.registry import find
+from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.display import number
-from spinup.runs.files import write_whole
-from spinup.runs.flags import from_flags
+from spinup.runs.files import read_json, write_whole
 from spinup.runs.log import read_progress
-from spinup.runs.records import finished
-from spinup.runs.resuming import HOW, check_same
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PROBLEMS = 500          # of an evaluation of a language model
+Of = dict[Any, list[Any]]                                   # kind -> a result of each seed
 
 
 def find_papers() -> dict[str, str]:
@@ -50,6 +52,16 @@ class Line:
     met: bool = True
 
 
+def at_least(what: str, ours: float, least: float, paper: str = "") -> Line:
+    """Return the line of a number whose goal is a lower bound."""
+    return Line(what, paper, float(ours), f">= {least:g}", bool(ours >= least))
+
+
+def at_most(what: str, ours: float, most: float) -> Line:
+    """Return the line of a number whose goal is an upper bound."""
+    return Line(what, "", float(ours), f"<= {most:g}", bool(ours <= most))
+
+
 @dataclass
 class Paper:
     """Result of a benchmark."""
@@ -61,28 +73,23 @@ class Paper:
 
 
 def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, label: str = "") -> Path:
-    """Return the folder of a finished run with these settings. A finished run is not repeated; an unfinished one is
-    resumed.
-
-    Args:
-        algorithm: its name, such as "ppo" or "llm es".
-        subject: the environment, or the task of a language model.
-    UserError if the folder holds a run with other settings.
-    """
+    """Return the folder of a finished run with these settings, as `finished_run` does. UserError if the folder holds a
+    run with other settings."""
     name = re.sub(r"[^\w.-]+", "-", f"paper_{algorithm}{'_' * bool(label)}{label}_{subject}")
-    folder = log_dir / name / f"{name}_s{seed}"
-    kind = "--task" if algorithm.startswith("llm ") else "--env"
-    words = [kind, subject, "--seed", str(seed), "--exp-name", name, f"--log-dir={log_dir}", "--quiet", *flags]
-    if not (folder / "config.json").exists():
-        print(f"training {folder}", flush=True)
-        spinup(*algorithm.split(), *words)
-        return folder
-    config, _ = from_flags(find(algorithm), words)
-    check_same(folder, algorithm, config, HOW, "choose another --log-dir")
-    if not finished(folder):
-        print(f"resuming {folder}", flush=True)
-        spinup("resume", str(folder.absolute()))
-    return folder
+    return finished_run(algorithm, subject, seed, name, log_dir, *flags)
+
+
+def by_kind(kinds: Collection[Any], seeds: Sequence[int], workers: int, one: Callable[[Any, int], Any]) -> Of:
+    """Return `one(kind, seed)` for all kinds and seeds: a list per kind, in the order of the seeds. `workers` of them
+    are computed at a time."""
+    jobs = list(itertools.product(kinds, seeds))
+    found = iter(in_turn(lambda job: one(*job), jobs, workers))
+    return {kind: list(itertools.islice(found, len(seeds))) for kind in kinds}
+
+
+def together(of: Of) -> list[Any]:
+    """Return the results of all kinds and seeds in one list."""
+    return list(itertools.chain.from_iterable(of.values()))
 
 
 def record(name: str, seed: int, log_dir: Path, *words: str) -> Path:
@@ -98,21 +105,61 @@ def record(name: str, seed: int, log_dir: Path, *words: str) -> Path:
     return file
 
 
+def evaluated(folder: Path, *flags: str) -> dict[str, Any]:
+    """Return the result of `spinup eval` for the policy of a run, with these flags; with --task, that of `spinup llm
+    eval`."""
+    command = ["llm", "eval"] if "--task" in flags else ["eval"]
+    return json.loads(spinup(*command, str(folder.absolute()), *flags, "--json"))
+
+
 def e100(folder: Path) -> float:
     """Mean return of a run's policy, deterministic, in a hundred new episodes."""
-    return json.loads(spinup("eval", str(folder.absolute()), "--json"))["mean"]
+    return evaluated(folder)["mean"]
 
 
 def accuracy(folder: Path, which: str = "held_out_accuracy") -> float:
     """Share of correct responses of a policy to `PROBLEMS` held-out problems that its log did not use, eight for each;
     `held_out_greedy`: of its most likely responses."""
-    return json.loads(spinup("eval", str(folder.absolute()), "--episodes", str(PROBLEMS), "--json"))[which]
+    return evaluated(folder, "--episodes", str(PROBLEMS))[which]
+
+
+def start_of(folder: Path) -> Path:
+    """Return the folder of the initial policy of a language model's run."""
+    return Path(read_json(folder / "config.json")["start"])
+
+
+def seconds_of(folder: Path) -> float:
+    """Return the seconds that a run trained."""
+    return read_json(folder / "result.json")["seconds"]
+
+
+def same_weights(one: Path, other: Path, part: str) -> bool:
+    """Return whether two runs ended with identical weights in this part of their checkpoints."""
+    parts = [load_checkpoint(folder / "checkpoint.pt")["parts"][part] for folder in (one, other)]
+    return all(a.equal(b) for a, b in zip(*(part.values() for part in parts), strict=True))
 
 
 def columns(folder: Path, *names: str) -> dict[str, list[float]]:
     """Columns of a run's log, of those that it has."""
     progress = read_progress(folder)
     return {name: progress[name] for name in names if name in progress}
+
+
+def moving_average(values: Sequence[float], rows: int) -> np.ndarray:
+    """Return the means of so many values in a row, `[n - rows + 1]`."""
+    return np.convolve(values, np.ones(rows) / rows, "valid")
+
+
+def plot_runs(axes: "Axes", folders: Sequence[Path], x: str, y: str, label: str | None = None, *, scale: float = 1,
+              rows: int = 1, **look: Any) -> None:
+    """Plot a column of each run's log over another one; only the first curve gets the label.
+
+    scale: divisor of the x values. rows: number of rows averaged in each point.
+    """
+    for k, folder in enumerate(folders):
+        progress = read_progress(folder)
+        axes.plot(np.array(progress[x])[rows - 1:] / scale, moving_average(progress[y], rows),
+                  label=None if k else label, **look)
 
 
 def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path | None) -> int:

@@ -5,12 +5,22 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
-from spinup.bench.papers.paper import Line, Paper, accuracy, columns, e100, run
+from spinup.bench.papers.paper import (
+    Line,
+    Paper,
+    accuracy,
+    at_least,
+    at_most,
+    by_kind,
+    columns,
+    e100,
+    plot_runs,
+    run,
+    seconds_of,
+    start_of,
+    together,
+)
 from spinup.bench.process import in_turn
-from spinup.runs.files import read_json
-from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 ENV, TASK = "CartPole-v1", "reverse"
@@ -26,36 +36,28 @@ KINDS = {                               # name: method, its settings, colour, wo
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train DQN on CartPole, and ILQL, rejection sampling and the target of DQN on the same fixed responses."""
     classic = in_turn(lambda seed: run("dqn", ENV, seed, log_dir, "--threads", "1"), seeds, workers)
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: run(KINDS[job[0]][0], TASK, job[1], log_dir, *DATA, *KINDS[job[0]][1], label=job[0]),
-                      jobs, workers)
-    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
-    starts = [Path(read_json(folder / "config.json")["start"]) for folder in of["ilql"]]
+    of = by_kind(KINDS, seeds, workers, lambda kind, seed: run(
+        KINDS[kind][0], TASK, seed, log_dir, *DATA, *KINDS[kind][1], label=kind))
+    starts = [start_of(folder) for folder in of["ilql"]]
     begun = [accuracy(folder) for folder in starts]
     certain = [accuracy(folder, "held_out_greedy") for folder in starts]
     reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
     returns = [e100(folder) for folder in classic]
-    slowest = max(read_json(folder / "result.json")["seconds"] for folder in of["ilql"]) / 60
     lines = [
-        Line(f"{ENV}: E100 of DQN", "", mean(returns), f">= {BALANCED:g}", mean(returns) >= BALANCED),
+        at_least(f"{ENV}: E100 of DQN", mean(returns), BALANCED),
         Line(f"{TASK}: accuracy of the initial policy", "", mean(begun)),
         Line(f"{TASK}: accuracy of its most likely responses (temperature 0)", "", mean(certain)),
-        Line(f"{TASK}: accuracy of ILQL, lowest of {len(seeds)} seeds", "", min(reached["ilql"]), f">= {REACH:g}",
-             min(reached["ilql"]) >= REACH),
+        at_least(f"{TASK}: accuracy of ILQL, lowest of {len(seeds)} seeds", min(reached["ilql"]), REACH),
         Line(f"{TASK}: accuracy of rejection sampling from the same responses", "", mean(reached["rejection"])),
         Line(f"{TASK}: accuracy with DQN's target and loss on the same responses", "", mean(reached["greedy"])),
-        Line(f"{TASK}: minutes of ILQL, slowest seed", "", slowest, f"<= {MINUTES}", slowest <= MINUTES)]
+        at_most(f"{TASK}: minutes of ILQL, slowest seed", max(map(seconds_of, of["ilql"])) / 60, MINUTES)]
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        for folder in classic:
-            progress = read_progress(folder)
-            left.plot(np.array(progress["steps"]) / 1000, progress["return_mean_100"], color="#0072B2")
+        plot_runs(left, classic, "steps", "return_mean_100", scale=1000, color="#0072B2")
         left.set(title=f"DQN on {ENV}", xlabel="thousand steps", ylabel="mean return of the last 100 episodes")
         for kind, (_, _, colour, words) in KINDS.items():
-            for k, folder in enumerate(of[kind]):
-                progress = read_progress(folder)
-                right.plot(progress["steps"], progress["held_out_accuracy"], color=colour, label=None if k else words)
+            plot_runs(right, of[kind], "steps", "held_out_accuracy", words, color=colour)
         right.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle="--", label="initial policy")
         right.set(title=f"fixed responses to {TASK}", xlabel="updates", ylabel="held-out accuracy, sampled",
                   ylim=(-0.03, 1.03))
@@ -63,4 +65,4 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     raw = {"returns": returns, "initial": begun, "initial_greedy": certain, "accuracy": reached, "seeds": list(seeds),
            "curves": {kind: [columns(folder, *CURVES) for folder in found] for kind, found in of.items()}}
-    return Paper("Q-learning on tokens (Snell et al. 2022)", lines, draw, raw), folders + classic
+    return Paper("Q-learning on tokens (Snell et al. 2022)", lines, draw, raw), together(of) + classic

@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper
-from spinup.bench.process import in_turn, spinup
+from spinup.bench.papers.paper import Line, Paper, at_least, at_most, by_kind, together
+from spinup.bench.process import spinup
 from spinup.runs.files import read_json
 
 SEEDS = (1,)
@@ -18,14 +18,13 @@ STEPS, COUNTS, TASTE, OLD = "steps", "counts", "taste", "reverse:symbols=8,lengt
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Run the recipes, and compare the policies of their stages."""
-    jobs = [(name, seed) for name in RECIPES for seed in seeds]
-    reports = dict(zip(jobs, in_turn(lambda job: run_recipe(*job, log_dir), jobs, workers), strict=True))
-    folders = [Path(stage["directory"]) for report in reports.values() for stage in report["stages"]]
+    reports = by_kind(RECIPES, seeds, workers, lambda name, seed: run_recipe(name, seed, log_dir))
+    folders = [Path(stage["directory"]) for report in together(reports) for stage in report["stages"]]
 
-    def after(name: str, stage: str, task: str, when: str = "after") -> list[float]:
-        """The measure of a stage's policy on a task, for each seed; `when`: before or after the stage."""
-        found = [[row for row in reports[name, seed]["stages"] if row["stage"] == stage][0] for seed in seeds]
-        return [row[when][task] for row in found]
+    def after(name: str, stage: str, task: str) -> list[float]:
+        """The measure of a policy on a task after a stage, for each seed."""
+        found = [next(row for row in report["stages"] if row["stage"] == stage) for report in reports[name]]
+        return [row["after"][task] for row in found]
 
     def points(name: str, last: str, first: str, task: str) -> float:
         """Mean over seeds of the points that the policy of the stage `last` has above that of `first`."""
@@ -36,19 +35,18 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
               for kind in ("best", "random")}
     gains = {kind: [100 * mean(a - b for a, b in zip(found[r], found[r - 1], strict=True)) for r in ROUNDS]
              for kind, found in rounds.items()}
-    minutes = {name: max(sum(row["seconds"] for row in reports[name, seed]["stages"]) for seed in seeds) / 60
-               for name in RECIPES}
+    minutes = {name: max(sum(row["seconds"] for row in report["stages"]) for report in found) / 60
+               for name, found in reports.items()}
     gain, loss = points("qwq", "general", "verified", COUNTS), -points("qwq", "general", "verified", STEPS)
-    lines = [Line(f"{name}: minutes of all its stages, slowest seed", "", minutes[name], f"<= {MINUTES}",
-                  minutes[name] <= MINUTES) for name in RECIPES]
+    lines = [at_most(f"{name}: minutes of all its stages, slowest seed", minutes[name], MINUTES) for name in RECIPES]
     lines += [
         Line("r1: accuracy of the base model on steps", "", mean(after("r1", "base", STEPS))),
         Line("r1: after the cold start", "", mean(after("r1", "cold_start", STEPS))),
         Line("r1: after the first RL stage", "", mean(after("r1", "reasoning", STEPS))),
         Line("r1: after the last stage", "", mean(after("r1", "general", STEPS))),
         Line("r1: after the last stage, on the instructions", "", mean(after("r1", "general", COUNTS))),
-        Line("qwq: points that stage 2 gains on the instructions", "", gain, f">= {GAIN:g}", gain >= GAIN),
-        Line("qwq: points that stage 2 loses on the task of stage 1", "", loss, f"<= {LOSS:g}", loss <= LOSS)]
+        at_least("qwq: points that stage 2 gains on the instructions", gain, GAIN),
+        at_most("qwq: points that stage 2 loses on the task of stage 1", loss, LOSS)]
     for r in ROUNDS:
         own, control = gains["best"][r - 1], gains["random"][r - 1]
         lines += [Line(f"llama3: points gained in round {r}", "", own, "> 0 and > random",
@@ -84,15 +82,15 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         right.legend()
 
     raw = {"seeds": list(seeds), "rounds": rounds, "minutes": minutes,
-           "reports": {name: [clean(reports[name, seed]) for seed in seeds] for name in RECIPES}}
+           "reports": {name: [clean(report) for report in found] for name, found in reports.items()}}
     return Paper("Recipes: small versions of published ones", lines, draw, raw), folders
 
 
 def run_recipe(name: str, seed: int, log_dir: Path) -> dict[str, Any]:
     """Return the report of a recipe. Its finished stages are not repeated, and a stopped one is resumed."""
     exp_name = f"paper_recipe_{name}"
-    spinup("llm", "recipe", name, "--seed", str(seed), "--exp-name", exp_name, "--log-dir", str(log_dir), "--threads",
-           "1", "--quiet")
+    spinup("llm", "recipe", name, "--seed", str(seed), "--exp-name", exp_name, f"--log-dir={log_dir}", "--threads", "1",
+           "--quiet")
     return read_json(log_dir / f"{exp_name}_s{seed}" / "report.json")
 
 

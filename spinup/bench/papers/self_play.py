@@ -1,5 +1,6 @@
 """Self-play (Bansal et al. 2018) on two games, against past versions and against the newest version only."""
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,16 @@ from spinup import load
 from spinup.arena.games import LEARNED_IN, find_game
 from spinup.arena.players import Moves, Player, scripted, trained
 from spinup.arena.tournament import Record, play, tournament
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn
+from spinup.bench.papers.paper import Line, Paper, at_least, at_most, by_kind, run, seconds_of, together
 from spinup.envs.games import flat
 from spinup.envs.ratings import MEAN, expected_score
 from spinup.envs.worlds.boards import BOARDS
 from spinup.envs.zoo import make_one_zoo
-from spinup.runs.files import read_json
 from spinup.view.statistics import SHARE, interval
 
 SEEDS = (1, 2, 3)
-GAMES = 500                                                              # per opponent, half of them in each seat
+GAMES, VERSIONS = 500, 9                # games per opponent, half of them in each seat; past versions in a tournament
+DELTA = {("tictactoe", ""): (), ("connect_four", ""): ("--delta", "0.5"), ("connect_four", "newest"): ("--delta", "1")}
 MINUTES = {"tictactoe": 3, "connect_four": 10}
 DRAWS, RANDOM, ONE_PLY, RANKS, FASTER = 0.9, 0.95, 0.7, 0.9, 100
 SIMULATIONS, TRUTH = 200, np.linspace(900, 1500, 12)
@@ -30,14 +30,9 @@ TURN = 2.0                                                               # secon
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train on both games. On Connect Four, also train against the newest version only, and let the two kinds of
     policies play each other."""
-    jobs = [(game, label, flags, seed) for game, label, flags in (
-        ("tictactoe", "", ()), ("connect_four", "", ("--delta", "0.5")),
-        ("connect_four", "newest", ("--delta", "1"))) for seed in seeds]
-    folders = in_turn(lambda job: run("self_play", LEARNED_IN[job[0]], job[3], log_dir, "--threads", "1", *job[2],
-                                      label=job[1]), jobs, workers)
-    of = {(game, label): [f for (g, x, _, _), f in zip(jobs, folders, strict=True) if (g, x) == (game, label)]
-          for game, label, _, _ in jobs}
-    slowest = {game: max(read_json(f / "result.json")["seconds"] for f in of[game, ""]) / 60 for game in MINUTES}
+    of = by_kind(DELTA, seeds, workers, lambda kind, seed: run(
+        "self_play", LEARNED_IN[kind[0]], seed, log_dir, "--threads", "1", *DELTA[kind], label=kind[1]))
+    slowest = {game: max(map(seconds_of, of[game, ""])) / 60 for game in MINUTES}
     results = {game: [against_scripted(game, folder) for folder in of[game, ""]] for game in MINUTES}
     lost = max(float(np.sum([seat["random"][2] for seat in found])) for found in results["tictactoe"])
     drawn = [min(found[seat]["minimax"][1] / sum(found[seat]["minimax"]) for found in results["tictactoe"])
@@ -47,23 +42,20 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
            for name in ("random", "one-ply")}
     ranked = [rating_over_training("connect_four", folder) for folder in of["connect_four", ""]]
     ranks = float(np.min([spearmanr(steps, ratings)[0] for steps, ratings in ranked]))           # NaN if one is
-    pairs = [meet("connect_four", *both) for both in zip(of["connect_four", ""], of["connect_four", "newest"],
-                                                         strict=True)]
+    pairs = [match("connect_four", *both) for both in zip(of["connect_four", ""], of["connect_four", "newest"],
+                                                          strict=True)]
     shares = [float(np.mean(p)) for p in pairs]
     low, high = interval(shares, SHARE) or (np.nan, np.nan)
     lines = [
-        Line("tic-tac-toe: training minutes, slowest seed", "", slowest["tictactoe"], f"<= {MINUTES['tictactoe']}",
-             slowest["tictactoe"] <= MINUTES["tictactoe"]),
+        at_most("tic-tac-toe: training minutes, slowest seed", slowest["tictactoe"], MINUTES["tictactoe"]),
         Line(f"games lost to random play, of {GAMES}, worst seed", "", lost, "0", lost == 0),
         Line("lines of play that beat it, out of all lines, worst seed", "", float(beaten)),
-        *(Line(f"games drawn against minimax, {where}, worst seed", "", share_, f">= {DRAWS}", share_ >= DRAWS)
-          for where, share_ in zip(("beginning", "second"), drawn, strict=True)),
-        Line("Connect Four: training minutes, slowest seed", "", slowest["connect_four"],
-             f"<= {MINUTES['connect_four']}", slowest["connect_four"] <= MINUTES["connect_four"]),
-        Line("games won against random play", "", won["random"], f">= {RANDOM}", won["random"] >= RANDOM),
-        Line("games won against one-ply", "", won["one-ply"], f">= {ONE_PLY}", won["one-ply"] >= ONE_PLY),
-        Line("rank correlation of rating and training steps, worst seed", "", ranks, f">= {RANKS}",
-             ranks >= RANKS),
+        *(at_least(f"games drawn against minimax, {where}, worst seed", share, DRAWS)
+          for where, share in zip(("beginning", "second"), drawn, strict=True)),
+        at_most("Connect Four: training minutes, slowest seed", slowest["connect_four"], MINUTES["connect_four"]),
+        at_least("games won against random play", won["random"], RANDOM),
+        at_least("games won against one-ply", won["one-ply"], ONE_PLY),
+        at_least("rank correlation of rating and training steps, worst seed", ranks, RANKS),
         Line(f"score of delta = .5 against newest only, {GAMES} games a pair", "", float(np.mean(shares))),
         Line("its 95 % interval, from", "", low), Line("to", "", high),
         *arena_lines(), *speed_lines()]
@@ -77,7 +69,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.legend()
 
     raw = {"results": results, "ranked": ranked, "pairs": pairs}
-    return Paper("Self-play (Bansal et al. 2018)", lines, draw, raw), folders
+    return Paper("Self-play (Bansal et al. 2018)", lines, draw, raw), together(of)
 
 
 def arena_lines() -> list[Line]:
@@ -87,8 +79,8 @@ def arena_lines() -> list[Line]:
     ranks = float(np.mean([spearmanr(TRUTH, strengths.rating)[0] for strengths in found]))
     drift = max(float(abs(record.elo.mean() - MEAN)) for record in records)
     covered = float(np.mean([(s.low <= TRUTH) & (s.high >= TRUTH) for s in found]))
-    return [Line(f"arena, {len(TRUTH)} simulated players: rank correlation with their strength, mean", "", ranks,
-                 f">= {RANKS}", ranks >= RANKS),
+    return [at_least(f"arena, {len(TRUTH)} simulated players: rank correlation with their strength, mean", ranks,
+                     RANKS),
             Line("largest change of the mean Elo rating", "", drift, "<= 1e-6", drift <= 1e-6),
             Line(f"strengths within their 95 % intervals, {SIMULATIONS} tournaments", "", covered, ">= 0.9, <= 0.98",
                  0.9 <= covered <= 0.98)]
@@ -108,8 +100,7 @@ def speed_lines() -> list[Line]:
     lines = []
     for game, theirs in (("tictactoe", "classic/tictactoe-v3"), ("connect_four", "classic/connect_four-v3")):
         ratio = float(np.median([ours_per_second(game) / theirs_per_second(theirs) for _ in range(3)]))
-        lines.append(Line(f"{game}: random games per second, ratio to PettingZoo", "", ratio, f">= {FASTER}",
-                          ratio >= FASTER))
+        lines.append(at_least(f"{game}: random games per second, ratio to PettingZoo", ratio, FASTER))
     return lines
 
 
@@ -145,14 +136,12 @@ def greedy(folder: Path) -> Moves:
 
 def against_scripted(game: str, folder: Path) -> list[dict[str, list[int]]]:
     """Games won, drawn and lost against each scripted player, as first and as second player."""
-    make_game, rng, found = find_game(game)[0], np.random.default_rng(0), [{}, {}]
-    me = Player("policy", greedy(folder))
+    rng, me = np.random.default_rng(0), Player("policy", greedy(folder))
+    found: list[dict[str, list[int]]] = [{}, {}]
     for name, moves in scripted(game).items():
-        other = Player(name, moves)
-        for seat, scores in enumerate((play(make_game(GAMES // 2, 1), me, other, rng),
-                                       play(make_game(GAMES // 2, 2), other, me, rng))):
-            got = np.array(scores) if seat == 0 else 1 - np.array(scores)
-            found[seat][name] = [int((got == result).sum()) for result in (1, 0.5, 0)]
+        scores = meet(game, me, Player(name, moves), GAMES, rng)
+        for seat, got in enumerate((scores[:GAMES // 2], scores[GAMES // 2:])):
+            found[seat][name] = [got.count(result) for result in (1, 0.5, 0)]
     return found
 
 
@@ -182,18 +171,27 @@ def lines_that_beat(moves: Moves) -> int:
 
 def rating_over_training(game: str, folder: Path) -> tuple[list[int], list[float]]:
     """Steps and ratings of ten versions of a run, from a tournament between them."""
-    make_game, env = find_game(game)
-    players = trained(folder, env, 9)
-    record = Record.empty([p.name for p in players], [p.version for p in players])
+    players = trained(folder, LEARNED_IN[game], VERSIONS)
+    return [player.steps or 0 for player in players], rated(game, players)
+
+
+def rated(game: str, players: Sequence[Player]) -> list[float]:
+    """Ratings of players, from a tournament between them with sampled moves."""
+    make_game = find_game(game)[0]
+    record = Record.empty([player.name for player in players], [player.version for player in players])
     tournament(record, lambda i, j, n, rng: play(make_game(n, 0), players[i], players[j], rng), 400, 20,
                np.random.default_rng(0))
-    return [p.steps or 0 for p in players], record.strengths().rating.tolist()
+    return record.strengths().rating.tolist()
 
 
-def meet(game: str, one: Path, other: Path) -> list[float]:
+def match(game: str, one: Path, other: Path) -> list[float]:
     """Scores of one run's policy against another's, game by game, with sampled actions."""
-    make_game, env = find_game(game)
-    first, second = (trained(folder, env, 0)[-1] for folder in (one, other))
-    rng = np.random.default_rng(0)
-    return [*play(make_game(GAMES // 2, 1), first, second, rng),
-            *(1 - score for score in play(make_game(GAMES // 2, 2), second, first, rng))]
+    first, second = (trained(folder, LEARNED_IN[game], 0)[-1] for folder in (one, other))
+    return meet(game, first, second, GAMES, np.random.default_rng(0))
+
+
+def meet(game: str, one: Player, other: Player, games: int, rng: np.random.Generator) -> list[float]:
+    """Scores of `one` in its games against `other`: 1, 0.5 or 0. In the first half of the games `one` begins."""
+    make_game = find_game(game)[0]
+    first, second = play(make_game(games // 2, 1), one, other, rng), play(make_game(games // 2, 2), other, one, rng)
+    return [*first, *(1 - score for score in second)]

@@ -1,6 +1,5 @@
 """Self-play in text (Bansal et al. 2018), beside the classic agent that reads the board and has a legal-action mask."""
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -8,15 +7,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from spinup.arena.games import LEARNED_IN, find_game
+from spinup.arena.games import LEARNED_IN
 from spinup.arena.players import ILLEGAL, Player, scripted, trained
-from spinup.arena.tournament import Record, play, tournament
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn
+from spinup.bench.papers.paper import Line, Paper, at_least, at_most, by_kind, run, seconds_of, together
+from spinup.bench.papers.self_play import GAMES, VERSIONS, greedy, meet, rated
 from spinup.runs.files import read_json
 
 SEEDS = (1,)                            # --seeds 1 2 3 makes the whole table
-GAMES, VERSIONS = 500, 9                # games against each scripted player, half in each seat; past versions
 MINUTES, PARAMETERS, OFTEN, RANDOM, MINIMAX, RANKS = 10, 200_000, 0.01, 0.05, 0.3, 0.9
 GAME = "tictactoe"
 
@@ -25,12 +22,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     """Train both kinds of policy on tic-tac-toe, and the policy in text on Connect Four."""
     kinds = {"tokens": ("llm self_play", GAME), "board": ("self_play", LEARNED_IN[GAME]),
              "connect_four": ("llm self_play", "connect_four")}
-    jobs = [(kind, seed) for kind in kinds for seed in seeds]
-    folders = in_turn(lambda job: run(*kinds[job[0]], job[1], log_dir, "--threads", "1"), jobs, workers)
-    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in kinds}
+    of = by_kind(kinds, seeds, workers, lambda kind, seed: run(*kinds[kind], seed, log_dir, "--threads", "1"))
     results = {kind: [against_scripted(game_of(kind), folder) for folder in of[kind]] for kind in kinds}
     ranked = {kind: [over_training(game_of(kind), folder) for folder in of[kind]] for kind in kinds}
-    minutes = {kind: max(read_json(f / "result.json")["seconds"] for f in of[kind]) / 60 for kind in kinds}
+    minutes = {kind: max(map(seconds_of, of[kind])) / 60 for kind in kinds}
     size = read_json(of["tokens"][0] / "config.json")["parameters"]
     illegal = {kind: max(found["illegal"] for found in results[kind]) for kind in kinds}
     lost = {(kind, name): max(found[name][2] for found in results[kind]) / GAMES
@@ -39,17 +34,12 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
            for name in scripted("connect_four")}
     ranks = {kind: float(np.min([found["rank"] for found in ranked[kind]])) for kind in kinds}   # NaN if one is
     lines = [
-        Line("tic-tac-toe in text: training minutes, slowest seed", "", minutes["tokens"], f"<= {MINUTES}",
-             minutes["tokens"] <= MINUTES),
-        Line("parameters of the transformer", "", size, f"<= {PARAMETERS}", size <= PARAMETERS),
-        Line("share of its sampled moves that are illegal, worst seed", "", illegal["tokens"], f"<= {OFTEN}",
-             illegal["tokens"] <= OFTEN),
-        Line(f"games lost to random moves, share of {GAMES}, worst seed", "", lost["tokens", "random"],
-             f"<= {RANDOM}", lost["tokens", "random"] <= RANDOM),
-        Line("games lost to minimax, worst seed", "", lost["tokens", "minimax"], f"<= {MINIMAX}",
-             lost["tokens", "minimax"] <= MINIMAX),
-        Line("rank correlation of rating and training, worst seed", "", ranks["tokens"], f">= {RANKS}",
-             ranks["tokens"] >= RANKS),
+        at_most("tic-tac-toe in text: training minutes, slowest seed", minutes["tokens"], MINUTES),
+        at_most("parameters of the transformer", size, PARAMETERS),
+        at_most("share of its sampled moves that are illegal, worst seed", illegal["tokens"], OFTEN),
+        at_most(f"games lost to random moves, share of {GAMES}, worst seed", lost["tokens", "random"], RANDOM),
+        at_most("games lost to minimax, worst seed", lost["tokens", "minimax"], MINIMAX),
+        at_least("rank correlation of rating and training, worst seed", ranks["tokens"], RANKS),
         Line("classic self_play with board and mask: training minutes", "", minutes["board"]),
         Line("games lost to random moves", "", lost["board", "random"]),
         Line("games lost to minimax", "", lost["board", "minimax"]),
@@ -74,7 +64,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
     raw = {"results": results, "ranked": ranked}
-    return Paper("Self-play in text (Bansal et al. 2018)", lines, draw, raw), folders
+    return Paper("Self-play in text (Bansal et al. 2018)", lines, draw, raw), together(of)
 
 
 def game_of(kind: str) -> str:
@@ -86,17 +76,9 @@ def most_likely(folder: Path, game: str) -> Player:
     """Return the policy of a run as a player that takes its most likely moves."""
     player = trained(folder, LEARNED_IN[game], 0)[-1]
     if player.reader is None:
-        from spinup.bench.papers.self_play import greedy
         return Player("policy", greedy(folder))
     sampled = player.reader
     return Player("policy", player.moves, reader=lambda so_far, rng: sampled(so_far, None))
-
-
-def meet(game: str, one: Player, other: Player, games: int, seed: int = 0) -> list[float]:
-    """Scores of `one` in its games against `other`, half of them in each seat: 1, 0.5 or 0."""
-    make_game, rng = find_game(game)[0], np.random.default_rng(seed)
-    first, second = play(make_game(games // 2, 1), one, other, rng), play(make_game(games // 2, 2), other, one, rng)
-    return [*first, *(1 - score for score in second)]
 
 
 def against_scripted(game: str, folder: Path) -> dict[str, Any]:
@@ -109,9 +91,9 @@ def against_scripted(game: str, folder: Path) -> dict[str, Any]:
     chosen = counted(sampled)
     for name, moves in scripted(game).items():
         other = Player(name, moves)
-        got = Counter(meet(game, player, other, GAMES))
+        got = Counter(meet(game, player, other, GAMES, np.random.default_rng(0)))
         found[name] = [got[1.0], got[0.5], got[0.0]]
-        meet(game, sampled, other, GAMES, 1)
+        meet(game, sampled, other, GAMES, np.random.default_rng(1))
     found["illegal"] = sampled.faults[ILLEGAL] / max(1, chosen["moves"])
     found["illegal_most_likely"] = player.faults[ILLEGAL]
     return found
@@ -137,14 +119,5 @@ def over_training(game: str, folder: Path) -> dict[str, Any]:
     players = trained(folder, LEARNED_IN[game], VERSIONS)
     steps, ratings = [p.steps or 0 for p in players], rated(game, players)
     random = Player("random", scripted(game)["random"])
-    lost = [meet(game, player, random, 200).count(0.0) / 200 for player in players]
+    lost = [meet(game, player, random, 200, np.random.default_rng(0)).count(0.0) / 200 for player in players]
     return {"steps": steps, "rating": ratings, "rank": float(spearmanr(steps, ratings)[0]), "lost": lost}
-
-
-def rated(game: str, players: Sequence[Player]) -> list[float]:
-    """Ratings of players, from a tournament between them with sampled moves."""
-    make_game = find_game(game)[0]
-    record = Record.empty([p.name for p in players], [p.version for p in players])
-    tournament(record, lambda i, j, n, rng: play(make_game(n, 0), players[i], players[j], rng), 400, 20,
-               np.random.default_rng(0))
-    return record.strengths().rating.tolist()

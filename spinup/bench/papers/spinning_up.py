@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, run
-from spinup.bench.process import in_turn
-from spinup.runs.files import read_json
+from spinup.bench.papers.paper import Line, Paper, at_least, by_kind, run, seconds_of, together
 from spinup.runs.log import read_progress
 from spinup.view.statistics import interval
 
@@ -38,11 +36,8 @@ POINTS = np.arange(1, 11) * 100_000     # their steps
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train each algorithm in each environment, and compare its returns with the published curve."""
-    jobs = [(*of, seed) for of in PUBLISHED for seed in seeds]
-    folders = in_turn(lambda job: run(*job, log_dir, *OF[job[0]]), jobs, workers)
-    curves: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {of: [] for of in PUBLISHED}
-    for (algorithm, env, _), folder in zip(jobs, folders, strict=True):
-        curves[algorithm, env].append(smoothed(folder))
+    folders = by_kind(PUBLISHED, seeds, workers, lambda kind, seed: run(*kind, seed, log_dir, *OF[kind[0]]))
+    curves = {kind: [smoothed(folder) for folder in found] for kind, found in folders.items()}
     lines, raw = [], {}
     for (algorithm, env), (means, deviations) in PUBLISHED.items():
         ours = curves[algorithm, env]
@@ -55,11 +50,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                               f"{means[k]} in {low:.0f} to {high:.0f}{few}", low <= means[k] <= high))
         ranges = [around(*each) for each in zip(at, deviations, strict=True)]
         inside = sum(low <= mean <= high for mean, (low, high) in zip(means, ranges, strict=True))
-        lines.append(Line(f"{algorithm}, {env}: published points in our range, of {len(POINTS)}", "", inside,
-                          f">= {len(POINTS)}", inside == len(POINTS)))
-        raw[f"{algorithm} {env}"] = {"steps": POINTS.tolist(), "returns": at, "seconds": [
-            read_json(folder / "result.json")["seconds"]
-            for (*of, _), folder in zip(jobs, folders, strict=True) if (*of,) == (algorithm, env)]}
+        lines.append(at_least(f"{algorithm}, {env}: published points in our range, of {len(POINTS)}", inside,
+                              len(POINTS)))
+        raw[f"{algorithm} {env}"] = {"steps": POINTS.tolist(), "returns": at,
+                                     "seconds": [seconds_of(folder) for folder in folders[algorithm, env]]}
 
     def draw(figure: Any) -> None:
         for axes, ((algorithm, env), (means, deviations)) in zip(figure.subplots(2, 2).flat, PUBLISHED.items(),
@@ -73,7 +67,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     raw["seeds"] = list(seeds)
-    return Paper("VPG and TRPO beside Spinning Up's curves", lines, draw, raw), folders
+    return Paper("VPG and TRPO beside Spinning Up's curves", lines, draw, raw), together(folders)
 
 
 def smoothed(folder: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -6,9 +6,21 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, accuracy, columns, run
-from spinup.bench.process import in_turn, spinup
-from spinup.runs.files import read_json
+from spinup.bench.papers.paper import (
+    Line,
+    Paper,
+    accuracy,
+    at_least,
+    at_most,
+    by_kind,
+    columns,
+    plot_runs,
+    run,
+    seconds_of,
+    start_of,
+    together,
+)
+from spinup.bench.process import spinup
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
@@ -29,26 +41,23 @@ CURVES = {"reward": ("#D55E00", "reward: agrees with the majority"),
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train without labels from both policies, and with labels from the second one."""
-    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = dict(zip(jobs, in_turn(lambda job: run("llm grpo", KINDS[job[0]][0], job[1], log_dir, *SETTINGS,
-                                                     *KINDS[job[0]][2], label=job[0]), jobs, workers), strict=True))
-    of = {kind: [folders[kind, seed] for seed in seeds] for kind in KINDS}
-    starts = {kind: [Path(read_json(f / "config.json")["start"]) for f in of[kind]] for kind in ("clean", "noisy")}
+    of = by_kind(KINDS, seeds, workers, lambda kind, seed: run(
+        "llm grpo", KINDS[kind][0], seed, log_dir, *SETTINGS, *KINDS[kind][2], label=kind))
+    starts = {kind: [start_of(folder) for folder in of[kind]] for kind in ("clean", "noisy")}
     begun = {kind: [accuracy(folder) for folder in found] for kind, found in starts.items()}
     reached = {kind: [accuracy(folder) for folder in of[kind]] for kind in KINDS}
     greedy = [[accuracy(folder, "held_out_greedy") for folder in found] for found in (starts["noisy"], of["noisy"])]
     votes = {kind: [read_progress(folder)["reward_majority_right"] for folder in of[kind]] for kind in begun}
-    seconds = [read_json(folder / "result.json")["seconds"] for folder in of["clean"]]
-    told = {kind: [WHY in spinup("llm", "diagnose", str(folder)) for folder in of[kind]] for kind in begun}
+    seconds = [seconds_of(folder) for folder in of["clean"]]
+    told = {kind: [WHY in spinup("llm", "diagnose", str(folder.absolute())) for folder in of[kind]] for kind in begun}
     right = all(told["noisy"]) and not any(told["clean"])
     falls = all(after < before for before, after in zip(*greedy, strict=True))
     lines = [
         Line("40 % noise: accuracy of the initial policy", "", mean(begun["clean"])),
         Line("40 % noise: share of right majorities at first", "", mean(x[0] for x in votes["clean"])),
         Line("40 % noise: accuracy after TTRL", "", mean(reached["clean"])),
-        Line("40 % noise: accuracy after TTRL, lowest seed", "", min(reached["clean"]), f">= {REACH:g}",
-             min(reached["clean"]) >= REACH),
-        Line("40 % noise: seconds of TTRL, slowest seed", "", max(seconds), f"<= {SECONDS}", max(seconds) <= SECONDS),
+        at_least("40 % noise: accuracy after TTRL, lowest seed", min(reached["clean"]), REACH),
+        at_most("40 % noise: seconds of TTRL, slowest seed", max(seconds), SECONDS),
         Line("80 % noise: accuracy of the initial policy", "", mean(begun["noisy"])),
         Line("80 % noise: share of right majorities at first", "", mean(x[0] for x in votes["noisy"])),
         Line("80 % noise: share of right majorities at the end", "", mean(x[-1] for x in votes["noisy"])),
@@ -62,10 +71,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     def draw(figure: Any) -> None:
         panels = figure.subplots(1, 2, sharey=True)
         for kind, axes in zip(begun, panels, strict=True):
-            for k, folder in enumerate(of[kind]):
-                progress = read_progress(folder)
-                for name, (colour, words) in CURVES.items():
-                    axes.plot(progress["steps"], progress[name], color=colour, label=None if k else words)
+            for name, (colour, words) in CURVES.items():
+                plot_runs(axes, of[kind], "steps", name, words, color=colour)
             axes.axhline(mean(begun[kind]), color="0.6", linewidth=0.8, linestyle="--", label="initial accuracy")
             axes.set(title=f"initial policy of {KINDS[kind][1]}", xlabel="updates without labels", ylim=(-0.03, 1.03))
         panels[0].legend(fontsize="small", loc="lower right")
@@ -73,4 +80,4 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     raw = {"initial": begun, "greedy": greedy, "accuracy": reached, "seconds": seconds, "told": told,
            "seeds": list(seeds), "curves": {kind: [columns(folder, "steps", *CURVES, "reward_agreement")
                                                    for folder in found] for kind, found in of.items()}}
-    return Paper("Test-time reinforcement learning (Zuo et al. 2025)", lines, draw, raw), list(folders.values())
+    return Paper("Test-time reinforcement learning (Zuo et al. 2025)", lines, draw, raw), together(of)
