@@ -57,7 +57,7 @@ from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import Latest, step_size
-from spinup.core.returns import gae
+from spinup.core.returns import explained_variance, gae
 from spinup.errors import UserError
 from spinup.runs import ranks
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
@@ -239,7 +239,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                         run.add(ptx_loss=imitate(len(chosen)))
                     value_optimizer.step(value_lr)
                     run.add(grad_norm=optimizer.step(lr) if policy_learns else 0.0, **stats)
-            residual, spread = ((targets - x)[mask > 0].var(correction=0) for x in (value, 0.0))
-            explained = 1 - residual / spread if spread > 1e-6 else 0.0   # constant targets: 0
+            explained = explained_variance(value, targets, mask)
             run.add(learning_rate=lr, explained_variance=explained, kl_coef=beta["coef"])
         return run.result()

@@ -51,7 +51,7 @@ from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.self_play import additions, opponents, rated
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, masked_mean, select, whiten
-from spinup.core.returns import gae
+from spinup.core.returns import explained_variance, gae
 from spinup.envs.ratings import MEAN
 from spinup.errors import UserError
 from spinup.runs.config import Count, NonNegative, Positive, Range, Size, Unit
@@ -257,10 +257,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                             found[name] += x * mask[piece].sum() / moves
                     run.add(grad_norm=optimizer.step(cfg.lr * share), **found)
             run.check_finite(rewards=result, values=values, advantages=adv, loss=found["loss"])
-            residual, spread = ((target - x)[mask > 0].var(correction=0) for x in (values, 0.0))
             run.add(reward=result.mean(), reward_std=result.std(correction=0), tokens=mask.sum(),
                     length=games.lengths.float().mean(), learning_rate=cfg.lr * share,
                     illegal_moves=games.illegal.sum() / mask.sum().clamp(min=1),
-                    explained_variance=1 - residual / spread.clamp(min=1e-6),
+                    explained_variance=explained_variance(values, target, mask),
                     rating=pool.own, versions=len(pool.steps))
         return run.result()

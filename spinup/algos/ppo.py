@@ -27,7 +27,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.networks import ActorCritic
 from spinup.core.normaliser import ReturnScaler
-from spinup.core.returns import gae
+from spinup.core.returns import explained_variance, gae
 from spinup.core.rollout import collect
 from spinup.envs.spaces import action_distribution, observation_view
 from spinup.runs.config import (
@@ -177,6 +177,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if policy.normaliser is not None:                 # after the update, because the batch
                 policy.normaliser.update(rollout.obs[:, :T])  # used the old statistics
             if run.row_due:
-                explained = 1 - (ret - values).var() / ret.var()
+                explained = explained_variance(values, ret)
                 run.log(**stats, learning_rate=lr, epochs=epoch, explained_variance=explained)
         return run.result(policy)

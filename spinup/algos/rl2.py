@@ -39,7 +39,7 @@ from spinup.core.masked import aggregate, whiten
 from spinup.core.networks import mlp
 from spinup.core.normaliser import ReturnScaler
 from spinup.core.optim import Latest
-from spinup.core.returns import gae
+from spinup.core.returns import explained_variance, gae
 from spinup.core.rollout import collect
 from spinup.envs.memory import Inputs
 from spinup.envs.spaces import action_distribution, vector_size
@@ -230,6 +230,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     stats = minimize(*(x[rows] for x in batch), coef, lr=cfg.lr * share)
             run.check_finite(rewards=rew, values=values, **stats)
             if run.row_due:
-                explained = 1 - (ret - values).var() / ret.var()
+                explained = explained_variance(values, ret)
                 run.log(**stats, learning_rate=cfg.lr * share, explained_variance=explained)
         return run.result(policy)

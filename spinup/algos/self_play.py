@@ -33,7 +33,7 @@ from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, whiten
 from spinup.core.networks import ActorCritic, BoardConvolution, mlp
-from spinup.core.returns import gae
+from spinup.core.returns import explained_variance, gae
 from spinup.core.rollout import collect
 from spinup.envs.games import Duels
 from spinup.envs.ratings import MEAN, elo
@@ -265,7 +265,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     stats = minimize(*(x[rows] for x in batch), coef, lr=cfg.lr * share)
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats)
             if run.row_due:
-                explained = 1 - (ret - values).var() / ret.var()
+                explained = explained_variance(values, ret)
                 run.log(**stats, learning_rate=cfg.lr * share, explained_variance=explained,
                         rating=pool.own, versions=len(pool.steps))
         return run.result(player)

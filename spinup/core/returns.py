@@ -66,3 +66,13 @@ def gae(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor
     decay = gamma * lam * (~(over | truncated.bool())).to(deltas.dtype)
     adv = linear_recursion(select(deltas, mask), select(decay, mask, 1.0))
     return select(adv, mask), select(adv + values, mask)
+
+
+def explained_variance(values: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Share of the variance of the value targets that the values explain, 1 - Var[target - values]
+    / Var[target], `[]` from `[...]` each; 0 if all targets are equal up to rounding."""
+    if mask is not None:
+        values, target = values[mask > 0], target[mask > 0]
+    spread = target.var()
+    rounding = 1e-10 * (target.square() + values.square()).mean()         # of A_t + V(s_t)
+    return torch.where(spread > rounding, 1 - (target - values).var() / spread, 0.0)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from spinup.core.returns import discounted, gae, linear_recursion
+from spinup.core.returns import discounted, explained_variance, gae, linear_recursion
 
 NAN = float("nan")
 
@@ -175,3 +175,17 @@ def test_linear_recursion_matches_a_loop(T):
         columns.append(x)
     torch.testing.assert_close(linear_recursion(b, a), torch.stack(columns[::-1], 1))
     assert torch.equal(b, kept[0]) and torch.equal(a, kept[1])
+
+
+# Catches: a division by the variance of equal targets, which gives -inf, NaN or about -1e12 after rounding; a large
+# constant that hides the variance of the targets; masked steps that count.
+def test_explained_variance_of_equal_targets_is_0():
+    values = torch.tensor([[0.3, -0.2, 7.1, 0.4]])
+    zeros, ends = torch.zeros(1, 4), torch.ones(1, 4, dtype=torch.bool)
+    for reward in 0.0, 1.0, 1e-3, 1e5:                                    # one-step episodes with a constant reward
+        _, target = gae(zeros + reward, values, zeros, ends, ~ends, gamma=0.99, lam=0.95)
+        assert explained_variance(values, target) == 0
+    target, error = torch.tensor([[1.0, 2.0, 3.0, NAN]]), torch.tensor([[0.5, -0.5, 0.0, NAN]])
+    for shift in 0.0, 1000.0:
+        found = explained_variance(target + shift - error, target + shift, torch.tensor([[1, 1, 1, 0]]))
+        assert found == pytest.approx(0.75, abs=1e-3)
