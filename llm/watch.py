@@ -31,7 +31,8 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
     problems = held_out(task, prompts, seed)
     texts, rewards = answers(policy, task, problems, samples)
     for i, problem in enumerate(problems):
-        known = f"   answer {problem.answer!r}" if problem.answer else ""
+        answer = getattr(problem, "answer", "")
+        known = f"   answer {answer!r}" if answer else ""
         console.print(Text(as_text(problem), "bold") + Text(known, "dim"))
         mean = rewards[i].mean().item()
         for text, reward in zip(texts[i * samples:(i + 1) * samples], rewards[i].tolist(), strict=True):

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from llm.tasks.episodes import Episode
 from llm.tasks.options import check_options
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import LARGEST, Problem, Task, numbered
 from spinup.envs.worlds.trials import Bandits as Arms
 from spinup.envs.worlds.trials import TabularMDPs, Trials, baselines
 from spinup.runs.config import Range
-
-LARGEST = 2**31         # numbers of trials are below this
 
 
 class Trial(Episode):
@@ -50,8 +48,7 @@ class TrialTask(Task):
     reply_tokens: int       # tokens of a reply
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
-        numbers = rng.integers(LARGEST, size=n) * 2 + held_out            # odd numbers are held out
-        return [Problem("?", data=int(number)) for number in numbers]
+        return numbered(n, rng, held_out)
 
     def open(self, problem: Problem) -> Trial:
         """Start the trial of a problem."""

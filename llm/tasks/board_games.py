@@ -70,10 +70,6 @@ class BoardGame(Task):
             text += letter + ("" if over else match.observe())            # a last move of the opponent is not read
         return text
 
-    def reward(self, problem: Problem, response: str) -> float:
-        """Return the result of a game: the response is the moves after the opening."""
-        return super().reward(problem, response)
-
     def show(self, problem: Problem, response: str) -> str:
         """Draw the board after each move of a game, side by side; the last move is in brackets. Name an illegal move.
         """
@@ -92,25 +88,20 @@ class BoardGame(Task):
             boards.append(match.drawn())
         return "\n".join(["   ".join(rows) for rows in zip(*boards, strict=True)] + fault)
 
-    def move_of(self, letter: str, seat: int) -> int | None:
-        """Return the move that a player's character means; None if it means none."""
-        found = self.letters[seat].find(letter) if len(letter) == 1 else -1
-        return None if found < 0 else found
-
 
 class Match(Episode):
     """One game of text against random moves. The reply depends only on the moves so far, so a game can be replayed."""
 
     def __init__(self, task: BoardGame, text: str):
         self.task, self.board, self.text = task, task.board(1), BEGIN
-        self.over, self.last, self.said = False, None, ""
+        self.over, self.last, self.said = False, np.zeros(self.board.shape[:2], bool), ""
         for letter in text.removeprefix(BEGIN):
             self.play(self.move_of(letter))
 
     def move_of(self, letter: str) -> int | None:
         """Return the move of a character for the player to move; None if it is not a legal move."""
-        move = self.task.move_of(letter, int(self.board.mover[0]))
-        return move if move is not None and self.board.legal()[0, move] else None
+        move = self.task.letters[int(self.board.mover[0])].find(letter) if len(letter) == 1 else -1
+        return move if move >= 0 and self.board.legal()[0, move] else None
 
     def letter(self, move: int) -> str:
         """Return the character of a move of the player to move."""
@@ -152,10 +143,9 @@ class Match(Episode):
 
     def drawn(self) -> list[str]:
         """Return the rows of the board; the last move is in brackets."""
-        stones, marks = self.stones(), self.last if self.last is not None else np.zeros(self.board.shape[:2], bool)
         return ["".join(f"[{c}]" if mark else f" {c} " for c, mark in zip((f"·{STONES}"[s] for s in row), marked,
                                                                          strict=True))
-                for row, marked in zip(stones, marks, strict=True)]
+                for row, marked in zip(self.stones(), self.last, strict=True)]
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -117,13 +118,7 @@ def guess(rng: np.random.Generator) -> Problem:
 def function(response: str) -> str:
     """Return the program for a response that is an expression, else "". This function only parses the response."""
     text = response.strip()
-    try:
-        with warnings.catch_warnings():                                   # Python warns about text such as "5in x"
-            warnings.simplefilter("ignore")
-            ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    return f"def f(x):\n    return {text}"
+    return "" if parsed(text, "eval") is None else f"def f(x):\n    return {text}"
 
 
 def program(response: str) -> str:
@@ -131,12 +126,11 @@ def program(response: str) -> str:
     return (BLOCK.findall(response) or [response])[-1].strip()
 
 
-def parsed(test: str) -> ast.Module | None:
-    """Parse a test; None if it is not Python."""
+def parsed(text: str, mode: str = "exec") -> Any:
+    """Parse a program, or with the mode "eval" an expression; None if it is not Python."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(test)
+        with warnings.catch_warnings(action="ignore"):                    # Python warns about text such as "5in x"
+            return ast.parse(text, mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

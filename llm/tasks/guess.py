@@ -7,10 +7,8 @@ import numpy as np
 
 from llm.tasks.episodes import Episode
 from llm.tasks.options import check_options
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import Problem, Task, numbered
 from spinup.runs.config import Range
-
-LARGEST = 2**31         # numbers of games are below twice this
 
 
 class Game(Episode):
@@ -50,8 +48,7 @@ class Guess(Task):
         self.max_tokens = 2 * self.guesses          # after each guess a reply, or the end token
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
-        games = rng.integers(LARGEST, size=n) * 2 + held_out              # odd numbers are held out
-        return [Problem("?", data=int(game)) for game in games]
+        return numbered(n, rng, held_out)
 
     def open(self, problem: Problem) -> Episode:
         """Start the game of a problem."""

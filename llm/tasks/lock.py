@@ -33,7 +33,6 @@ class Symbols(Episode):
 class OneCode(Task):
     """A task with one secret code, and one prompt, for training and evaluation."""
 
-    measure = "held_out_accuracy"
     end_of_turn = ""
     uniform = True
     wrong = 0.0

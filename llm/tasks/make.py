@@ -1,5 +1,6 @@
 """Create a task from a name, a file or an object that the user gives."""
 import importlib
+import pkgutil
 import re
 from collections.abc import Sequence
 from dataclasses import is_dataclass
@@ -14,16 +15,14 @@ from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
 from llm.tasks.check import check_task, problems_of
 from llm.tasks.names import split_wrapper, task_names, without_wrappers, wrapper_names
-from llm.tasks.options import option
+from llm.tasks.options import read_pairs
 from llm.tasks.pairs import PairTask, holds_pairs
 from llm.tasks.source import import_file, named_in
 from llm.tasks.task import REQUIRED, Problem, Task, Wrapped, input_of
 from llm.tasks.user import UserTask
-from llm.tasks.user_reward import as_reward
-from llm.tasks.verifier import Reward, Verifier
+from llm.tasks.user_reward import Reward, Verifier, as_reward
 from llm.tasks.wrappers.wrapper import Wrapper
-from spinup.errors import UserError, check_names, nearest
-from spinup.runs.convert import parse
+from spinup.errors import UserError, nearest
 
 # A class of the user: package.module:Class or file.py:Class, then a colon and its options.
 OWN = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.\w+)*):(?P<cls>[A-Za-z_]\w*)(?::(?P<options>.*))?")
@@ -45,7 +44,7 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
     """
     if isinstance(text, str) and (wrapped := split_wrapper(text)):
         name, options, inside = wrapped
-        cls = class_at(wrapper_names()[name])
+        cls = pkgutil.resolve_name(wrapper_names()[name])
         return cls(make_task(inside, reward), **read_options(cls, options, text, f"{name},name=value:{inside}"))
     if isinstance(text, Wrapper) and reward is not None:
         raise UserError(f"the wrapper {type(text).name} shapes the reward of the task inside; give the reward to that "
@@ -112,13 +111,7 @@ def find_class(text: str) -> tuple[type, str]:
     name, _, options = text.partition(":")
     if name not in task_names():
         raise UserError(no_task(name))
-    return class_at(task_names()[name]), options
-
-
-def class_at(path: str) -> type:
-    """Return the class at "package.module.Class"."""
-    module, _, cls = path.rpartition(".")
-    return getattr(importlib.import_module(module), cls)
+    return pkgutil.resolve_name(task_names()[name]), options
 
 
 def no_task(name: str) -> str:
@@ -180,14 +173,10 @@ def read_options(cls: type, typed: str, text: str, shape: str) -> dict[str, Any]
 
     Raise UserError for an unknown option, a missing one or a wrong value. shape: how to write them, for the message.
     """
-    pairs = [part.partition("=") for part in typed.split(",") if part.strip()]
-    if not all(equals for _, equals, _ in pairs):
-        raise UserError(f"--task {text}: write options as name=value, separated by commas")
-    given, hints, name = {key.strip(): x.strip() for key, _, x in pairs}, option_hints(cls), getattr(cls, "name", text)
+    hints = option_hints(cls)
     inside = {"task": hints.pop("task")} if issubclass(cls, Wrapper) else {}
-    what = "wrapper" if inside else "task"
-    check_names(given, list(hints), f"the {what} {name} has no option")
-    values = {key: option(f"the {what} {name}", key, parse, hints[key], x) for key, x in given.items()}
+    what = f"the {'wrapper' if inside else 'task'} {getattr(cls, 'name', text)}"
+    values = read_pairs(text, typed, what, "option", hints)
     try:
         signature(cls).bind(**values, **inside)
     except TypeError as error:

@@ -6,7 +6,7 @@ import numpy as np
 
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.task import Problem, Task
-from llm.tasks.verifier import Verifier
+from llm.tasks.user_reward import Verifier
 from spinup.errors import UserError
 
 PART = re.compile(r"\s*(?:(?P<weight>\d*\.?\d+)\s*\*\s*)?(?P<task>\S.*?)\s*")
@@ -62,7 +62,8 @@ class Mix(Task):
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         places = (np.arange(n) + rng.random()) / n                        # evenly spaced: exact shares
         counts = np.bincount(np.searchsorted(self.shares, places), minlength=len(self.mixed)).tolist()
-        found = [Problem(p.prompt, p.answer, (i, p), p.messages, p.turns)
+        found = [Problem(p.prompt, getattr(p, "answer", ""), (i, p), getattr(p, "messages", None),
+                         getattr(p, "turns", None))
                  for i, count in enumerate(counts) if count
                  for p in problems_of(self.mixed[i], count, rng, held_out)]
         return [found[k] for k in rng.permutation(len(found))]            # a part of the list has all tasks, too

@@ -15,7 +15,7 @@ WRAPPED = re.compile(r"(?P<wrapper>[\w-]+)\s*(?:,(?P<options>[^:]*))?:(?P<task>.
 
 @cache
 def task_names() -> dict[str, str]:
-    """Map the name of each built-in task to its class, as "llm.tasks.module.Class".
+    """Map the name of each built-in task to its class, as "llm.tasks.module:Class".
 
     A task is a class with a constant `name = "..."` in its body.
     """
@@ -24,7 +24,7 @@ def task_names() -> dict[str, str]:
 
 @cache
 def wrapper_names() -> dict[str, str]:
-    """Map the name of each wrapper of a task to its class, as "llm.tasks.wrappers.module.Class"."""
+    """Map the name of each wrapper of a task to its class, as "llm.tasks.wrappers.module:Class"."""
     return classes_in(Path(__file__).parent / "wrappers", "llm.tasks.wrappers")
 
 
@@ -37,7 +37,7 @@ def classes_in(folder: Path, package: str) -> dict[str, str]:
             if line["cls"]:
                 cls = line["cls"]
             else:
-                found[line["name"]] = f"{package}.{path.stem}.{cls}"
+                found[line["name"]] = f"{package}.{path.stem}:{cls}"
     return found
 
 

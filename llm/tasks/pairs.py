@@ -8,8 +8,7 @@ from typing import Any
 from llm.tasks.conversation import SURROGATE, fault_of_turns, split_turns, text_of
 from llm.tasks.task import Problem
 from llm.tasks.user import UserTask, read_jsonl, split
-from llm.tasks.user_reward import as_reward
-from llm.tasks.verifier import Reward
+from llm.tasks.user_reward import Reward, as_reward
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "...", "chosen": "...", "rejected": "..."}'

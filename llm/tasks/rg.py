@@ -6,11 +6,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from llm.tasks.options import option
+from llm.tasks.options import read_pairs
 from llm.tasks.task import Problem, Task, is_held_out
-from spinup.errors import UserError, check_names, nearest
+from spinup.errors import UserError, nearest
 from spinup.runs.config import Count
-from spinup.runs.convert import parse
 
 ASK = "Provide your answer between <answer> and </answer> tags."
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -45,13 +44,14 @@ class ReasoningGym(Task):
         except ModuleNotFoundError as error:
             missing = error.name.partition(".")[0]
             raise UserError(f"the task rg needs {missing}; type: pip install 'spinup-rl[rg]'") from None
-        generator, *typed = (part.strip() for part in text.split(","))
+        generator, _, typed = text.partition(",")
+        generator = generator.strip()
         if generator not in DATASETS:
             raise UserError(no_generator(generator, sorted(DATASETS)))
         cls, config = DATASETS[generator]
         if RUNS_CODE.search(inspect.getsource(cls.score_answer)):
             raise UserError(f"--task rg:{generator}: its score runs responses as Python code; choose another generator")
-        settings = settings_of(f"rg:{generator}", typed, hints_of(config))
+        settings = read_pairs(f"rg:{text}", typed, f"the task rg:{generator}", "setting", hints_of(config))
         self.name, self.max_tokens = f"rg_{generator}", settings.pop("max_tokens", 64)
         try:
             self.data = cls(config(**{"seed": 0, "size": SIZE, **settings}))
@@ -108,13 +108,3 @@ def kinds(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) is Literal:
         return (str,)
     return get_args(hint) or (hint,)
-
-
-def settings_of(name: str, typed: list[str], hints: dict[str, Any]) -> dict[str, Any]:
-    """Convert settings such as "max_animals=3" to their types. Raise UserError for an invalid setting."""
-    pairs = [part.partition("=") for part in typed]
-    if not all(equals for _, equals, _ in pairs):
-        raise UserError(f"--task {','.join([name, *typed])}: write settings as name=value, separated by commas")
-    given = {key.strip(): value.strip() for key, _, value in pairs}
-    check_names(given, list(hints), f"the task {name} has no setting")
-    return {key: option(f"the task {name}", key, parse, hints[key], value) for key, value in given.items()}

@@ -13,6 +13,7 @@ from llm.tasks.episodes import Episode, played
 from llm.tasks.parts import Score, scored
 
 HELD_OUT = 10           # one of this many prompts is held out: never trained on
+LARGEST = 2**31         # half of a problem's number is below this
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,11 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
     return found
 
 
+def numbered(n: int, rng: np.random.Generator, held_out: bool) -> list[Problem]:
+    """Return `n` problems with the prompt `?` and a random number as their data; odd numbers are held out."""
+    return [Problem("?", data=int(number)) for number in rng.integers(LARGEST, size=n) * 2 + held_out]
+
+
 def longest_prompt(task: Task, tokenizer: Tokenizer, hinted: bool = False) -> int:
     """Return the length of the longest prompt, in tokens: of all listed problems, or else of eight random ones. Of a
     mixture, it is the longest one of its tasks. With hints, which `hinted` says of a task in a mixture, a prompt may be
@@ -199,7 +205,8 @@ def longest_prompt(task: Task, tokenizer: Tokenizer, hinted: bool = False) -> in
     while isinstance(inner, Wrapped):
         inner, hinted = inner.task, hinted or getattr(inner, "changes_prompt", False)
     some = listed or problems_of(inner if hinted else task, 8, np.random.default_rng(0))
-    found = [len(tokenizer.prompt(input_of(p))) + (len(tokenizer.encode(p.answer)) if hinted else 0) for p in some]
+    found = [len(tokenizer.prompt(input_of(p))) + (len(tokenizer.encode(getattr(p, "answer", ""))) if hinted else 0)
+             for p in some]
     return max(found + [longest_prompt(part, tokenizer, hinted) for part in task.mixed])
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from llm.faults import SHORT
 from llm.tasks.conversation import SURROGATE, fault_of_turns, split_turns, text_of
 from llm.tasks.task import Problem, Task, is_held_out, key_of
-from llm.tasks.user_reward import as_reward
-from llm.tasks.verifier import Reward
+from llm.tasks.user_reward import Reward, as_reward
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "..."}'
@@ -62,38 +61,36 @@ class UserTask(Task):
     def problem(self, where: str, row: Any) -> Problem:
         """Create a problem from the entry at `where`. Raise UserError unless it is a text, or an object with a prompt.
         """
+        no_prompt = f"{where} has no text as its prompt; write {SHAPE}"
         row = {"prompt": row} if isinstance(row, str) else row
-        if isinstance(row, dict):                                         # a table exports an empty cell as null
-            row = {k: v for k, v in row.items() if v is not None or k not in ("prompt", "messages")}
-        if isinstance(row, dict) and {"prompt", "messages"} <= row.keys():
+        if not isinstance(row, dict):
+            raise UserError(no_prompt)
+        # A table exports an empty cell as null.
+        row = {k: v for k, v in row.items() if v is not None or k not in ("prompt", "messages")}
+        if {"prompt", "messages"} <= row.keys():
             raise UserError(f'{where} has both "prompt" and "messages"; leave one of them out')
-        if isinstance(row, dict) and (strange := [k for k in row if not isinstance(k, str)]):
+        if strange := [k for k in row if not isinstance(k, str)]:
             raise UserError(f"{where} has the key {strange[0]!r}, which is not a text; write {SHAPE}")
-        key = "prompt" if isinstance(row, dict) and "prompt" in row else "messages"
-        prompt, messages, reply = row.get(key) if isinstance(row, dict) else None, None, ""
+        key = "prompt" if "prompt" in row else "messages"
+        prompt, messages, reply = row.get(key), None, ""
         if isinstance(prompt, list):
             if fault := fault_of_turns(prompt):
                 raise UserError(f'{where}: "{key}" {fault}; correct it')
             messages, reply = split_turns(prompt)
             prompt = messages[-1]["content"]
         if not isinstance(prompt, str) or not prompt.strip():
-            raise UserError(f"{where} has no text as its prompt; write {SHAPE}")
+            raise UserError(no_prompt)
         strange = "" if self.alphabet is None else "".join(sorted(set(prompt) - set(self.alphabet)))
         if strange:
             raise UserError(f"{where} uses {strange!r}, which is not in the alphabet; add it")
-        answer = row.get("answer")
-        number = isinstance(answer, Real) and not isinstance(answer, bool) and abs(answer) < math.inf        # not NaN
-        too_long = isinstance(answer, int) and answer.bit_length() > LONGEST
-        if too_long or not (number or isinstance(answer, str | None)):
-            raise UserError(f'{where} has an "answer" that is not a text or a finite number; write {{"prompt": '
-                            '"...", "answer": "..."}')
+        answer = answer_of_row(where, row)
         data = {k: text_of(v) if k in TAUGHT else v for k, v in row.items() if k != key}
         for name in TAUGHT:
             if not isinstance(data.get(name), str | None):
                 raise UserError(f'{where} has a "{name}" that is not a text; write {{"prompt": "...", "{name}": '
                                 '"..."}')
-        if number and abs(answer) < 2**53 and float(answer).is_integer():    # a table often stores 42 as 42.0
-            answer = data["answer"] = int(answer)
+        if "answer" in row:
+            data["answer"] = answer
         if reply and data.get("demonstration") is None:
             data["demonstration"] = reply
         several = reply and any(turn["role"] == "assistant" for turn in messages)
@@ -118,6 +115,18 @@ class UserTask(Task):
         if self.function is None:
             return float(response.strip() == problem.answer.strip() != "")
         return self.function(problem, response)
+
+
+def answer_of_row(where: str, row: dict[str, Any]) -> str | Real | None:
+    """Return the answer of the entry at `where`. Raise UserError unless it is a text, a finite number or missing."""
+    answer = row.get("answer")
+    number = isinstance(answer, Real) and not isinstance(answer, bool) and abs(answer) < math.inf        # not NaN
+    too_long = isinstance(answer, int) and answer.bit_length() > LONGEST
+    if too_long or not (number or isinstance(answer, str | None)):
+        raise UserError(f'{where} has an "answer" that is not a text or a finite number; write {{"prompt": '
+                        '"...", "answer": "..."}')
+    whole = number and abs(answer) < 2**53 and float(answer).is_integer()
+    return int(answer) if whole else answer                               # a table often stores 42 as 42.0
 
 
 def taught(problem: Problem) -> str | None:

@@ -50,18 +50,20 @@ class Hints(Wrapper):
             raise UserError("vote uses no answers, and hints show them; leave out one of the two")
         for inside in innermost(task).mixed or [innermost(task)]:
             problem = problems_of(inside, 1, np.random.default_rng(0))[0]
-            scored = inside.measure == "held_out_accuracy" and not isinstance(inside, Wrapped) and problem.answer
-            if scored and not is_right(inside.rewards([problem], [problem.answer])[0]):
+            answer = getattr(problem, "answer", "")
+            scored = inside.measure == "held_out_accuracy" and not isinstance(inside, Wrapped) and answer
+            if scored and not is_right(inside.rewards([problem], [answer])[0]):
                 raise UserError(f"a hint is the beginning of an answer, and {inside.name} asks for more than an "
                                 "answer, such as steps; leave out hints:")
         self.left = dict.fromkeys(sorted(scripts(task.alphabet)) or [NO_LETTERS], self.share)
 
     def draw(self, problem: Any, rng: np.random.Generator) -> Drawn:
         """Return the problem with a hint. Raise UserError if it has no known answer."""
-        if not problem.answer:
+        answer = getattr(problem, "answer", "")
+        if not answer:
             raise UserError(f"a problem of {self.task.name} has no known answer to show as a hint; leave out hints:")
         h = self.left[self.language(problem)]
-        return Drawn(problem, problem.answer[:int(h * len(problem.answer) + rng.random())] if h else "")
+        return Drawn(problem, answer[:int(h * len(answer) + rng.random())] if h else "")
 
     def language(self, problem: Any) -> str:
         """Return the script of a prompt, and of a prompt without letters the first script of the alphabet."""

@@ -1,9 +1,12 @@
 """Faults of a user's task are reported in one sentence, when the task is created or at its first problem."""
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import llm
+from llm import watch
 from llm.config import LanguageConfig
 from llm.policy.generate import Sampler
 from llm.policy.load import fresh
@@ -181,3 +184,15 @@ def test_unknown_character_in_an_observation_names_observe():
     with pytest.raises(UserError, match="`observe` of the task mine returned 'é', where 'é' is not in the alphabet"):
         demonstrated(mine(open=lambda problem: observing("é")), start.tokenizer, start.model, [Problem("a>")], ["a?éa"],
                      6)
+
+
+# Catches: `watch` that fails with a traceback for problems without an answer, or that shows no answer.
+@pytest.mark.parametrize(("problem", "said"), [(SimpleNamespace(prompt="a>"), "a>\n"),
+                                               (Problem("a>", "b"), "a>   answer 'b'\n")])
+def test_watch_shows_the_answer_if_there_is_one(problem, said, monkeypatch, tmp_path, capsys):
+    task = SimpleNamespace(gold=None, show=None)
+    for name, result in {"open_run": (tmp_path, {}, task), "writer": None, "held_out": [problem],
+                         "answers": (["x", "y"], torch.tensor([[1.0, 0.0]]))}.items():
+        monkeypatch.setattr(watch, name, lambda *_, found=result: found)
+    watch.watch(tmp_path, samples=2)
+    assert capsys.readouterr().out.startswith(said)

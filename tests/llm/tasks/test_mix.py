@@ -40,6 +40,33 @@ def test_each_problem_uses_its_own_task():
     assert (mixed.measure, mixed.name) == ("held_out_reward", "mix_reverse_taste")
 
 
+PLAIN = '''
+from types import SimpleNamespace
+class Plain:
+    name, alphabet, max_tokens = "plain", "ab>", 2
+    def problems(self, n, rng, held_out=False):
+        return [SimpleNamespace(prompt="b>" if held_out else "a>") for _ in range(n)]
+    def demonstration(self, problem, rng):
+        return "a"
+    def reward(self, problem, response):
+        return float(response == "a")
+'''
+
+
+# Catches: a mixture, or a task with hints, that fails with a traceback for problems that have only a prompt.
+def test_problems_in_a_mixture_need_only_a_prompt(tmp_path):
+    (tmp_path / "plain.py").write_text(PLAIN)
+    task = make_task(f"mix:{tmp_path}/plain.py:Plain+reverse:length=2")
+    problems = task.problems(4, np.random.default_rng(0))
+    own = [p for p in problems if p.prompt == "a>"]
+    assert [(p.answer, p.messages, p.turns) for p in own] == [("", None, None)] * 2
+    assert task.rewards(own, ["a", "b"]) == [1.0, 0.0]
+    hinted = make_task(f"hints:{tmp_path}/plain.py:Plain")
+    assert longest_prompt(hinted, CharTokenizer("ab>")) == 2
+    with pytest.raises(UserError, match="no known answer to show as a hint"):
+        hinted.problems(1, np.random.default_rng(0))
+
+
 # Catches: a reward that does not reach the tasks of a mixture; a long prompt of a file that is ignored.
 def test_mixture_of_files_uses_the_given_reward(tmp_path):
     for name in "ab":

@@ -42,7 +42,7 @@ def test_new_file_is_a_new_wrapper(tmp_path, monkeypatch):
     (tmp_path / "wrappers").mkdir()
     (tmp_path / "wrappers" / "loud.py").write_text('class Loud:\n    name = "loud"\n')
     monkeypatch.setattr(names, "__file__", str(tmp_path / "names.py"))
-    assert wrapper_names.__wrapped__() == {"loud": "llm.tasks.wrappers.loud.Loud"}
+    assert wrapper_names.__wrapped__() == {"loud": "llm.tasks.wrappers.loud:Loud"}
 
 
 # Catches: an option that is lost or stays a text; a task, its options or its file that is split at the wrong colon.
