@@ -37,7 +37,6 @@ class VectorAdapter(VectorEnv):
     has used the same object in the meantime.
     """
 
-    can_save = False
     why_not_saved = "a vector environment gives no access to its state"
 
     def __init__(self, env: gymnasium.vector.VectorEnv, seed: int, *, close_it: bool):

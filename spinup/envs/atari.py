@@ -75,7 +75,6 @@ class AtariVector(VectorEnv):
     """
 
     frames = FRAMES
-    can_save = False
     why_not_saved = "the emulator's state cannot be read"
 
     def __init__(self, env: str, num_envs: int, seed: int, **settings: Any):

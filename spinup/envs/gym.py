@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import Env
 
 from spinup.envs.spaces import describe, fits, observation_view, to_native
-from spinup.envs.state import Unsaveable, load_layers, save_layers
+from spinup.envs.state import load_layers, save_layers
 from spinup.envs.trouble import check_finite, check_space, failed, finite, name_of, one_number, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
@@ -42,16 +42,6 @@ class GymVectorEnv(VectorEnv):
         for env in self.envs:                                             # only its last user has an object's ticket
             with suppress(AttributeError):                                # an object with slots
                 env.unwrapped._spinup_ticket = self.ticket
-
-    @property
-    def can_save(self) -> bool:
-        """True if the current state of every copy can be saved; if not, `why_not_saved` has the reason."""
-        try:
-            self._save()
-        except Unsaveable as error:
-            self.why_not_saved = str(error)
-            return False
-        return True
 
     def _reset(self) -> np.ndarray:
         obs = np.empty((self.num_envs, *self.shape), self.dtype)

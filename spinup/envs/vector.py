@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space
 
+from spinup.envs.state import Unsaveable
 from spinup.envs.trouble import one_number
 from spinup.errors import UserError
 
@@ -36,8 +37,7 @@ class VectorEnv:
             if the environment reports no costs.
         frames: number of successive frames along the first axis of an image, the newest last; 1: not stacked.
         shown_by: the commands that show a policy in this environment.
-        can_save: whether `state_dict` contains the complete state.
-        why_not_saved: the reason if it does not.
+        why_not_saved: the reason if copies of this class can never be saved.
         trial_episodes, trial_steps: length of a trial. After a trial, the environment samples new tasks for all copies.
             None if it has no trials.
         MEASURES: the keys of `measures`, which become columns of `progress.csv`, with their meanings.
@@ -46,7 +46,6 @@ class VectorEnv:
     num_envs: int
     observation_space: Space
     action_space: Space
-    can_save = True
     shown_by: tuple[str, ...] = ("watch",)
     why_not_saved = ""
     frames = 1
@@ -132,7 +131,7 @@ class VectorEnv:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the complete state as plain arrays and numbers."""
+        """Return the complete state as plain arrays and numbers. Unsaveable, with the reason, if it cannot be saved."""
         return {"obs": self.obs.copy(), "episode_return": self.episode_return.copy(),
                 "episode_length": self.episode_length.copy(), "finished": [list(e) for e in self.finished],
                 "episode_cost": self.episode_cost.copy(), "costs": list(self.costs), "reports_cost": self.reports_cost,
@@ -178,7 +177,7 @@ class VectorEnv:
         return costs
 
     def _save(self) -> Any:
-        raise NotImplementedError
+        raise Unsaveable(self.why_not_saved)
 
     def _load(self, state: Any) -> None:
         raise NotImplementedError

@@ -41,8 +41,6 @@ class WorkerVectorEnv(VectorEnv):
     WorkerError, here and in every step: a process ended, or the environment raised an exception in it.
     """
 
-    can_save = GymVectorEnv.can_save
-
     def __init__(self, make_one: Callable[[], Env], num_envs: int, seed: int, workers: int, name: str):
         super().__init__(num_envs)
         if workers > num_envs:

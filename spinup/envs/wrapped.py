@@ -28,15 +28,6 @@ class Wrapped(VectorEnv):
         """
         raise NotImplementedError
 
-    @property
-    def can_save(self) -> bool:
-        return self.env.can_save
-
-    @property
-    def why_not_saved(self) -> str:
-        """Reason why the copies cannot be saved; "" if they can."""
-        return self.env.why_not_saved
-
     def measures(self) -> dict[str, float]:
         return self.env.measures()
 

@@ -205,7 +205,6 @@ class Agents(VectorEnv):
     before the others.
     """
 
-    can_save = False
     why_not_saved = "the state of PettingZoo's environments cannot be read"
     shown_by = ()
 

@@ -18,7 +18,7 @@ from spinup.envs.atari import in_words, protocol
 from spinup.envs.look import look
 from spinup.envs.make import make
 from spinup.envs.spaces import observation_view, space_to_json
-from spinup.envs.state import load_rng, save_rng
+from spinup.envs.state import Unsaveable, load_rng, save_rng
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError, source_name
 from spinup.machine import check_compile, cores, find_device
@@ -192,22 +192,24 @@ class Run(Training):
                 self.replay_files.remove()                                # left by a process that saved no checkpoint
             self.display.say(statement(self.replay))
         if not self.whole_episodes:
-            self._can_save()
+            self._saved_env()                                             # tells the user if it cannot be saved
 
-    def _can_save(self) -> bool:
-        """Return whether the environments can be saved now. If not, tell the user once."""
-        can = self.env.can_save
-        if not can and not self.said_unsaved:
-            self.said_unsaved = True
-            self.display.say(f"{self.subject} cannot be saved ({self.env.why_not_saved}): a resumed run starts new "
-                             "episodes, and its curve will differ from an uninterrupted one")
-        return can
+    def _saved_env(self) -> dict[str, Any] | None:
+        """Return the state of the environments. If they cannot be saved now, return None and tell the user once."""
+        try:
+            return self.env.state_dict()
+        except Unsaveable as error:
+            if not self.said_unsaved:
+                self.said_unsaved = True
+                self.display.say(f"{self.subject} cannot be saved ({error}): a resumed run starts new episodes, and "
+                                 "its curve will differ from an uninterrupted one")
+            return None
 
     def save_subject(self) -> dict[str, Any]:
         saved = self.replay is not None and self.config.save_replay
         if saved:
             self.replay_files.append(self.replay)
-        env = self.env.state_dict() if not self.whole_episodes and self._can_save() else None
+        env = None if self.whole_episodes else self._saved_env()
         own = None if self.leads or self.whole_episodes else {"env": env, "rng": save_rng(self.rng)}
         return {"replay": dict(self.replay_files.sums) if saved else {},
                 "recent": list(self.recent), "pending": [list(e) for e in self.pending],

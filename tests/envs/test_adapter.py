@@ -7,6 +7,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import spinup
 from spinup.envs import make
+from spinup.envs.state import Unsaveable
 from spinup.errors import UserError
 
 MODES = list(AutoresetMode)
@@ -287,7 +288,9 @@ def test_training_accepts_vector_environments_and_functions(tmp_path):
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(first, third)
     env = make(many, 4)
-    assert not env.can_save and env.why_not_saved == "a vector environment gives no access to its state"
+    env.reset()
+    with pytest.raises(Unsaveable, match="a vector environment gives no access to its state"):
+        env.state_dict()
 
 
 def test_vector_environment_is_refused_where_a_single_one_is_needed():

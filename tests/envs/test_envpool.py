@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 from spinup.envs import make
 from spinup.envs.make import make_one
+from spinup.envs.state import Unsaveable
 from spinup.errors import UserError
 
 
@@ -94,7 +95,9 @@ def test_each_copy_of_a_pool_has_its_own_seed(envpool):
 def test_a_pool_gets_its_settings_and_is_closed(envpool):
     assert make("envpool:Pong-v5", 2, length=9).env.length == 9
     env = make("envpool:Pong-v5", 2)
-    assert not env.can_save and env.why_not_saved == "EnvPool gives no access to its state"
+    env.reset()
+    with pytest.raises(Unsaveable, match="EnvPool gives no access to its state"):
+        env.state_dict()
     before = Pool.closed_pools
     env.close()
     assert Pool.closed_pools == before + 1

@@ -12,9 +12,11 @@ from gymnasium.spaces import Box, Discrete
 
 from spinup import load, ppo, vpg
 from spinup.envs import VectorEnv
+from spinup.envs.gym import GymVectorEnv
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
+from spinup.runs.run import Run
 
 RUN = Path("runs/x/x_s1")
 FLAGS = ["--preset", "none", "--exp-name", "x"]
@@ -259,6 +261,25 @@ def interrupt_at(number: int, monkeypatch) -> None:
         return step(env, action)
 
     monkeypatch.setattr(VectorEnv, "step", press)
+
+
+# Catches: a first test whether an environment can be saved, which doubles the time of a checkpoint.
+def test_checkpoint_saves_each_environment_once(monkeypatch, tmp_path):
+    calls = {"_save": 0, "save_subject": 0}
+
+    def count(kind, name):
+        function = getattr(kind, name)
+
+        def counted(*given):
+            calls[name] += 1
+            return function(*given)
+        monkeypatch.setattr(kind, name, counted)
+
+    count(GymVectorEnv, "_save")
+    count(Run, "save_subject")
+    vpg(User, num_envs=2, rollout_steps=8, total_steps=64, hidden=(4,), checkpoint_steps=16, preset="none",
+        threads=1, log_dir=tmp_path, quiet=True, tensorboard=False)
+    assert calls["_save"] == calls["save_subject"] + 1 > 4                # and once before the run
 
 
 # Catches: a missing message for a checkpoint without environments (Keeper, which can be saved again after its restart);
