@@ -82,8 +82,8 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
             "libraries": 0 if cuda else LIBRARIES}
 
 
-def too_large(cfg: LanguageConfig, parts: dict[str, float], there: float) -> UserError:
-    """Return the error for a model that does not fit, with advice.
+def too_large(cfg: LanguageConfig, parts: dict[str, float], there: float) -> str:
+    """Return the message for a model that does not fit, with advice.
 
     parts: memory that the run needs with the smallest micro-batch, in bytes. there: memory that is available.
     """
@@ -95,8 +95,8 @@ def too_large(cfg: LanguageConfig, parts: dict[str, float], there: float) -> Use
     if parts["KV caches"] > whole / 2:
         names = ("--prompts", "--samples") if hasattr(cfg, "prompts") else ()
         lower = ", ".join(["--model", "--max-tokens", *names]) + " or --held-out"
-    return UserError(f"training {cfg.model} needs about {whole / GB:.1f} GB of memory, and {there / GB:.1f} GB are "
-                     f"available; choose a smaller {lower}, {advice}or use a device with more memory")
+    return (f"training {cfg.model} needs about {whole / GB:.1f} GB of memory, and {there / GB:.1f} GB are available; "
+            f"choose a smaller {lower}, {advice}or use a device with more memory")
 
 
 def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False,
@@ -132,7 +132,7 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     wholes = {size: sum(parts(size).values()) for size in SIZES if size * cfg.MODELS[0] <= SIZES[0]}
     fitting = next((size for size, whole in wholes.items() if whole <= there), 0)
     if not fitting:
-        raise too_large(cfg, parts(SIZES[-1]), there)
+        raise UserError(too_large(cfg, parts(SIZES[-1]), there))
     cfg.micro_batch = cfg.micro_batch or (0 if resumed else fitting)
     found = parts(size := cfg.micro_batch or cfg.responses)
     if not cfg.quiet:
