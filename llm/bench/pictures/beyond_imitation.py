@@ -5,8 +5,7 @@ import numpy as np
 
 from llm.bench.pictures.draw import ONE_THREAD, conclude, figure
 from llm.tasks.addition import Addition
-from spinup.bench.papers.paper import run
-from spinup.bench.process import in_turn
+from spinup.bench.process import finished_run, in_turn
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 from spinup.view.plots import COLOURS
@@ -18,16 +17,17 @@ def beyond_imitation(seeds: list[int], log_dir: Path, out: Path) -> int:
     """Run SFT, then GRPO, on addition. The goal: every seed ends .3 above the teacher's accuracy."""
     teacher = Addition().teacher_accuracy
     # All in parallel: three runs keep two cores busy.
-    folders = in_turn(lambda seed: run("llm grpo", "addition", seed, log_dir, *ONE_THREAD), seeds, len(seeds))
-    raw = []
+    folders = in_turn(lambda seed: finished_run("llm grpo", "addition", seed, "beyond_imitation", log_dir,
+                                                *ONE_THREAD), seeds, len(seeds))
+    runs = []
     for seed, folder in zip(seeds, folders, strict=True):
         parts = {"imitation": Path(read_json(folder / "config.json")["start"]), "rewards": folder}
-        raw.append({"seed": seed, **{kind: {key: read_progress(where)[key] for key in COLUMNS}
-                                     for kind, where in parts.items()}})
+        runs.append({"seed": seed, **{kind: {key: read_progress(where)[key] for key in COLUMNS}
+                                      for kind, where in parts.items()}})
     with figure(out, 7.2, 4.2) as made:
         axes = made.add_subplot()
-        for i, one in enumerate(raw):
-            first, then = one["imitation"], one["rewards"]
+        for i, run in enumerate(runs):
+            first, then = run["imitation"], run["rewards"]
             began = first["wall_seconds"][-1]
             axes.plot(first["wall_seconds"], first["held_out_accuracy"], color=COLOURS[0], linewidth=1.6,
                       label=None if i else "supervised fine-tuning (SFT)")
@@ -39,7 +39,7 @@ def beyond_imitation(seeds: list[int], log_dir: Path, out: Path) -> int:
                  "one thread", ylabel="held-out accuracy", ylim=(0, 1.03))
         axes.set_xlim(left=0)
         axes.legend(loc="center left")
-    imitated, learned = ([one[kind]["held_out_accuracy"][-1] for one in raw] for kind in ("imitation", "rewards"))
+    imitated, learned = ([run[kind]["held_out_accuracy"][-1] for run in runs] for kind in ("imitation", "rewards"))
     print(f"teacher {teacher:.2f}, after SFT {np.mean(imitated):.2f}, after GRPO {np.mean(learned):.2f}")
     return conclude(out, "beyond-imitation", seeds, bool(min(learned) >= teacher + 0.3), teacher=teacher,
-                    imitation=imitated, rewards=learned, runs=raw)
+                    imitation=imitated, rewards=learned, runs=runs)

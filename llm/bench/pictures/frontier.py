@@ -22,11 +22,13 @@ GOAL, NATS = 1.0, 10.0      # least gain in true reward, in standard deviations,
 def frontier(seeds: list[int], log_dir: Path, out: Path) -> int:
     """Draw the frontier. The goal: the promised methods gain at least one standard deviation, within the allowed KL."""
     begun = initial_policies(seeds, log_dir)
-    judges = train([("reward_model", PAIRS, s, begun[s], "--pairs", str(PAIRS)) for s in seeds], log_dir)
+    model = {seed: ("--model", str(folder)) for seed, folder in begun.items()}
+    judges = train([("reward_model", s, f"taste_reward_{PAIRS}", *model[s], "--pairs", str(PAIRS)) for s in seeds],
+                   log_dir)
     judged = {seed: ("--reward", str(folder)) for seed, folder in zip(seeds, judges, strict=True)}
-    jobs = [(m, PAIRS, s, begun[s], *(judged[s] if m in REWARDED else ())) for m in (*REWARDED, *PREFERRING)
+    jobs = [(m, s, f"taste_{m}", *model[s], *(judged[s] if m in REWARDED else ())) for m in (*REWARDED, *PREFERRING)
             for s in seeds]
-    runs = dict(zip(((job[0], job[2]) for job in jobs), map(read_progress, train(jobs, log_dir)), strict=True))
+    runs = dict(zip((job[:2] for job in jobs), map(read_progress, train(jobs, log_dir)), strict=True))
 
     task, before, ladder = Taste(), [], []
     for seed, start, judge in zip(seeds, begun.values(), judges, strict=True):

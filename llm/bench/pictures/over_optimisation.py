@@ -15,8 +15,7 @@ from llm.bench.pictures.draw import ONE_THREAD, WORKERS, conclude, figure
 from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.tasks.taste import Taste
-from spinup.bench.papers.paper import run
-from spinup.bench.process import in_turn
+from spinup.bench.process import finished_run, in_turn
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 from spinup.view.plots import COLOURS
@@ -60,17 +59,13 @@ def answers(task: Taste, start: Path, seed: int) -> tuple[list[str], list[str], 
 
 def initial_policies(seeds: list[int], log_dir: Path) -> dict[int, Path]:
     """Return the folder of the SFT policy of each seed."""
-    folders = in_turn(lambda seed: run("llm sft", "taste", seed, log_dir, *ONE_THREAD), seeds, WORKERS)
-    return dict(zip(seeds, folders, strict=True))
+    return dict(zip(seeds, train([("sft", seed, "taste_sft") for seed in seeds], log_dir), strict=True))
 
 
 def train(jobs: list[tuple[Any, ...]], log_dir: Path) -> list[Path]:
-    """Return the folders of runs. A job is a method, the number of pairs, a seed, the initial policy, and flags."""
-    def one(method: str, pairs: int, seed: int, start: Path, *flags: str) -> Path:
-        return run(f"llm {method}", "taste", seed, log_dir, "--model", str(start), *flags, *ONE_THREAD,
-                   label=f"{pairs}_pairs")
-
-    return in_turn(lambda job: one(*job), jobs, WORKERS)
+    """Return the folders of runs on `taste`. A job is a method, a seed, the name of the run, and flags."""
+    return in_turn(lambda job: finished_run(f"llm {job[0]}", "taste", *job[1:3], log_dir, *job[3:], *ONE_THREAD), jobs,
+                   WORKERS)
 
 
 def over_optimisation(seeds: list[int], log_dir: Path, out: Path) -> int:
@@ -82,10 +77,11 @@ def over_optimisation(seeds: list[int], log_dir: Path, out: Path) -> int:
     torch.set_num_threads(1)
     jobs = list(product(PAIRS, seeds))
     begun = initial_policies(seeds, log_dir)
-    judges = train([("reward_model", n, seed, begun[seed], "--pairs", str(n)) for n, seed in jobs], log_dir)
+    judges = train([("reward_model", seed, f"taste_reward_{n}", "--model", str(begun[seed]), "--pairs", str(n))
+                    for n, seed in jobs], log_dir)
     proxies = dict(zip(jobs, judges, strict=True))
-    runs = train([("ppo", n, seed, begun[seed], "--reward", str(proxies[n, seed]), "--kl-coef", "0")
-                  for n, seed in jobs], log_dir)
+    runs = train([("ppo", seed, f"taste_ppo_{n}", "--model", str(begun[seed]), "--reward", str(proxies[n, seed]),
+                   "--kl-coef", "0") for n, seed in jobs], log_dir)
     ppo = {job: read_progress(folder) for job, folder in zip(jobs, runs, strict=True)}
 
     task, best, accuracy = Taste(), {}, {}

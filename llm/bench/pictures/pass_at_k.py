@@ -10,8 +10,7 @@ from llm.search import best
 from llm.tasks.check import problems_of
 from llm.tasks.held_out import EVALUATION, distinct
 from llm.tasks.make import make_task
-from spinup.bench.papers.paper import run
-from spinup.bench.process import in_turn
+from spinup.bench.process import finished_run, in_turn
 from spinup.runs.files import read_json
 from spinup.view.plots import COLOURS
 
@@ -23,7 +22,8 @@ PROBLEMS = 200                          # held-out problems
 def pass_at_k(seeds: list[int], log_dir: Path, out: Path) -> int:
     """Train with GRPO on countdown, and sample many responses of the initial and of the final policy. The goal: pass@1
     at least doubles for every seed."""
-    folders = in_turn(lambda seed: run("llm grpo", TASK, seed, log_dir, *ONE_THREAD), seeds, WORKERS)
+    folders = in_turn(lambda seed: finished_run("llm grpo", TASK, seed, "pass_at_k", log_dir, *ONE_THREAD), seeds,
+                      WORKERS)
     starts = [Path(read_json(folder / "config.json")["start"]) for folder in folders]
     ks = [2 ** i for i in range(SAMPLES.bit_length())]
     curves = {name: np.array([curve(each, ks) for each in of]) for name, of in (("before", starts), ("after", folders))}

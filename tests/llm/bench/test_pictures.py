@@ -8,7 +8,6 @@ import pytest
 from llm.bench.pictures import over_optimisation, pass_at_k, unification
 from llm.bench.pictures.draw import draw
 from spinup.bench import process
-from spinup.bench.papers import paper
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.files import write_json
@@ -40,22 +39,21 @@ def test_each_method_approaches_the_optimal_policy(name, monkeypatch):
 # Catches: a finished run with other settings in a picture; settings that a method does not have; a run without the
 # initial policy of its seed.
 @pytest.mark.parametrize(("name", "run"), [
-    ("pass-at-k", "llm-grpo_countdown"), ("beyond-imitation", "llm-grpo_addition"), ("frontier", "llm-sft_taste"),
-    ("frontier", "llm-reward_model_2000_pairs_taste"), ("over-optimisation", "llm-ppo_1000_pairs_taste")])
+    ("pass-at-k", "pass_at_k"), ("beyond-imitation", "beyond_imitation"), ("frontier", "taste_sft"),
+    ("frontier", "taste_reward_2000"), ("over-optimisation", "taste_ppo_1000")])
 def test_run_with_other_settings_is_refused(name, run, tmp_path, monkeypatch):
     def train(command, method, *words):
         if command == "resume":
             return
         config, _ = from_flags(find(f"llm {method}"), list(words))
         begun = {"algorithm": f"llm {method}", "config": config_to_json(config)}
-        if config.exp_name == f"paper_{run}":
+        if config.exp_name == run:
             begun["config"]["total_steps"] = 7                            # an earlier version of the picture, say
         folder = tmp_path / config.exp_name / f"{config.exp_name}_s1"
         folder.mkdir(parents=True)
         write_json(folder / "config.json", begun)
 
-    for module in (paper, process):
-        monkeypatch.setattr(module, "spinup", train)
+    monkeypatch.setattr(process, "spinup", train)
     monkeypatch.setattr(over_optimisation, "read_progress", dict)
     for end in (suppress(Exception), pytest.raises(UserError, match="with total_steps 7")):   # first: nothing to plot
         with end:
