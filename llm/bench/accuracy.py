@@ -4,6 +4,7 @@ It runs the same commands as a user, then an evaluation. The initial policy of e
 `sft`; its seconds are counted separately. The final evaluation uses new held-out problems.
 """
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from llm.tasks.make import make_task
-from spinup.bench.process import check_out, finish, in_turn, revisions, spinup, versions_of
+from spinup.bench.process import check_out, finish, finished_run, in_turn, revisions, spinup, versions_of
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.files import read_json
 from spinup.runs.folders import safe
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
-from spinup.runs.records import finished
 from spinup.runs.resuming import HOW, check_same
 
 MEASURE = "held_out_accuracy"
@@ -63,16 +63,11 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
 
 def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Path) -> dict[str, Any]:
     """Run one seed; evaluate its initial and its final policy."""
-    folder = log_dir / name / f"{name}_s{seed}"
-    if not (folder / "config.json").exists():
-        spinup("llm", method, "--task", task, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir),
-               "--threads", str(threads), "--quiet")
-    elif not finished(folder):
-        spinup("resume", str(folder))
+    folder = finished_run(f"llm {method}", task, seed, name, log_dir, "--threads", str(threads))
     config, result, progress = (read_json(folder / "config.json"), read_json(folder / "result.json"),
                                 read_progress(folder))
     start = Path(config["start"])
-    evaluated = {key: json.loads(spinup("eval", str(where), "--episodes", str(PROBLEMS), "--json"))
+    evaluated = {key: json.loads(spinup("eval", str(where.absolute()), "--episodes", str(PROBLEMS), "--json"))
                  for key, where in (("start", start), ("end", folder))}
     seconds, held_out = progress["wall_seconds"], progress["held_out_accuracy"]
     before = [a for a, s in zip(held_out, seconds, strict=True) if s <= SOON]
@@ -88,22 +83,22 @@ def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool
     start = np.array([r["start"]["held_out_accuracy"] for r in runs])
     end = np.array([r["end"]["held_out_accuracy"] for r in runs])
     seconds = np.array([r["seconds"] for r in runs])
+
+    def within(x: np.ndarray, low: Any = 0.0, high: float = math.inf) -> bool:
+        return bool(((x >= low) & (x <= high)).all())
     if task == "reverse":
         if method in ACTOR_CRITIC:
             return (f"initial accuracy .2 to .5; final accuracy .97 within {LATE} s",
-                    bool((start >= .2).all() and (start <= .5).all() and (end >= .97).all()
-                         and (seconds <= LATE).all()))
+                    within(start, .2, .5) and within(end, .97) and within(seconds, high=LATE))
         soon = np.array([r["soon"] or 0.0 for r in runs])
         return (f"initial accuracy .2 to .5; .95 in the last row before {SOON} s; final accuracy .97 within {LATE} s",
-                bool((start >= .2).all() and (start <= .5).all() and (soon >= .95).all() and (end >= .97).all()
-                     and (seconds <= LATE).all()))
+                within(start, .2, .5) and within(soon, .95) and within(end, .97) and within(seconds, high=LATE))
     if task == "addition":
         teacher = make_task(task).teacher_accuracy
+        total = seconds + [r["start_seconds"] for r in runs]
         return (f"SFT accuracy within .05 of the teacher's {teacher:.3f}; final accuracy .3 above it, all within 240 s",
-                bool((abs(start - teacher) <= .05).all() and (end >= teacher + .3).all()
-                     and all(r["seconds"] + r["start_seconds"] <= 240 for r in runs)))
+                within(abs(start - teacher), high=.05) and within(end, teacher + .3) and within(total, high=240))
     if task == "countdown":
         return ("initial accuracy .15 to .35; at least doubled within 300 s",
-                bool((start >= .15).all() and (start <= .35).all() and (end >= 2 * start).all()
-                     and (seconds <= 300).all()))
+                within(start, .15, .35) and within(end, 2 * start) and within(seconds, high=300))
     return "", True

@@ -21,7 +21,7 @@ from torch import Tensor
 
 import llm
 from llm.bench.questions import check_installed
-from llm.bench.sampling import both, peer_sample, race
+from llm.bench.sampling import both, conclude, peer_sample, race
 from llm.bench.speed import LR, call, compare, report, train_trl
 from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Sampler
@@ -32,6 +32,7 @@ from llm.tasks.task import Problem
 from spinup.bench.process import answer, check_out, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
+from spinup.runs.threads import limited
 
 PROMPTS, SAMPLES, NEW, THREADS = 8, 8, Sentence.max_tokens, 2             # per update or call; NEW tokens each
 STEPS = 5                                                 # updates per run; the first is not timed
@@ -226,26 +227,12 @@ def real_generate(model: str, *, rounds: int = 10, out: Path | None = None) -> i
     """
     check_out(out)
     check_installed("transformers")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
-        with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
-            about = prepare(model, Path(folder, "model"))
-            rows = sampling(model, Path(folder, "model"), about, rounds)
-    finally:
-        torch.set_num_threads(threads)
-    import transformers
-    return finish({
-        "benchmark": "speed", "algorithm": "generate", "against": "transformers", "model": model,
-        "ratio_median": rows[0]["ratio_median"],
-        "ratio_median_is": f"new tokens per second of spinup divided by those of transformers, {rows[0]['batch']} "
-                           f"responses of {NEW} tokens to {rows[0]['prompts']} prompts", "rows": rows,
-        "settings": {"rounds": rounds, "prompt_tokens": about["prompt_tokens"], "temperature": 1, "threads": THREADS,
-                     "dtype": "float32"},
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "notes": ["spinup reads a prompt once for all its responses and keeps the log-probabilities of its samples; "
-                  "transformers reads it once per response and keeps none"],
-        "goal": rows[0]["goal"], "met": all(row["met"] for row in rows)}, out)
+    with limited(THREADS), tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
+        about = prepare(model, Path(folder, "model"))
+        rows = sampling(model, Path(folder, "model"), about, rounds)
+    which = f"{rows[0]['batch']} responses of {NEW} tokens to {rows[0]['prompts']} prompts"
+    return conclude(out, rows, rows[0], which, {"model": model}, {
+        "rounds": rounds, "prompt_tokens": about["prompt_tokens"], "threads": THREADS})
 
 
 def sampling(model: str, folder: Path, about: dict[str, Any], rounds: int) -> list[dict[str, Any]]:

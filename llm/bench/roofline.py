@@ -30,6 +30,7 @@ from spinup.bench.process import check_out, finish
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.machine import find_device
+from spinup.runs.threads import limited
 
 SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6, qkv_bias=True),     # Qwen2.5-0.5B's
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
@@ -62,12 +63,9 @@ def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] 
         raise UserError("--shape 0.5b needs a GPU; without one, type --shape small")
     check_out(out)
     check_installed("safetensors")                            # check first: the last part, minutes later, needs it
-    dtype, threads = torch.bfloat16 if kind == "cuda" else torch.float32, torch.get_num_threads()
-    torch.set_num_threads(1)                                  # narrow models train on one CPU thread
-    try:
+    dtype = torch.bfloat16 if kind == "cuda" else torch.float32
+    with limited(1):                                          # narrow models train on one CPU thread
         return measure(where, kind, shape, batches or BATCHES[kind], dtype, compile, out)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...], dtype: torch.dtype,

@@ -15,6 +15,7 @@ from llm.policy.checkpoint import load_pretrained
 from llm.policy.generate import Prompts, Sampler
 from spinup.bench.process import check_out, finish
 from spinup.errors import UserError
+from spinup.runs.threads import limited
 
 GOALS = {(16, 8): 2.0, (256, 8): 1.15}                    # by batch and new tokens
 
@@ -36,25 +37,28 @@ def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (
         raise UserError(f"--new {max(new)} does not fit in the model's context of 512; choose at most {512 - PROMPT}")
     check_out(out)
     check_installed("transformers")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
-            save_model(Path(folder, "model"), width)
-            rows = sampling(Path(folder, "model"), batches, new, rounds)
-    finally:
-        torch.set_num_threads(threads)
-    import transformers
+    with limited(1), tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
+        save_model(Path(folder, "model"), width)
+        rows = sampling(Path(folder, "model"), batches, new, rounds)
     main = next((row for row in rows if (row["batch"], row["new"]) == (256, 8)), rows[0])
+    return conclude(out, rows, main, f"batch {main['batch']}, {main['new']} new tokens", {"width": width}, {
+        "rounds": rounds, "prompt_tokens": PROMPT, "samples": SAMPLES, "threads": 1})
+
+
+def conclude(out: Path | None, rows: list[dict[str, Any]], main: dict[str, Any], which: str, about: dict[str, Any],
+             settings: dict[str, Any]) -> int:
+    """Print the result of a comparison with transformers as JSON, write it to `out`, and return the exit code.
+
+    main: the row whose ratio represents all rows; `which` describes it. about: more entries of the result.
+    """
+    import transformers
     return finish({
-        "benchmark": "speed", "algorithm": "generate", "against": "transformers", "width": width,
+        "benchmark": "speed", "algorithm": "generate", "against": "transformers", **about,
         "ratio_median": main["ratio_median"],
-        "ratio_median_is": f"new tokens per second of spinup divided by those of transformers, batch {main['batch']}, "
-                           f"{main['new']} new tokens", "rows": rows,
-        "settings": {"rounds": rounds, "prompt_tokens": PROMPT, "samples": SAMPLES, "temperature": 1, "threads": 1,
-                     "dtype": "float32"},
+        "ratio_median_is": f"new tokens per second of spinup divided by those of transformers, {which}", "rows": rows,
+        "settings": {**settings, "temperature": 1, "dtype": "float32"},
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "notes": ["spinup reads a prompt once for its eight responses and keeps the log-probabilities of its samples; "
+        "notes": ["spinup reads a prompt once for all its responses and keeps the log-probabilities of its samples; "
                   "transformers reads it once per response and keeps none"],
         "goal": main["goal"], "met": all(row["met"] for row in rows)}, out)
 

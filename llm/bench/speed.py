@@ -30,7 +30,7 @@ from llm.bench.questions import (
 from llm.bench.roofline import product_pace
 from llm.run import Run
 from llm.tasks.task import Problem, Task
-from spinup.bench.process import ONE_THREAD, check_out, child, finish
+from spinup.bench.process import ONE_THREAD, answer, check_out, child, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 
@@ -220,4 +220,4 @@ def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     work = {"spinup": run_spinup, "trl": run_trl, "limit": run_limit}[sys.argv[2]]
-    print(json.dumps(work(sys.argv[1], json.loads(sys.argv[3]))))
+    answer(lambda: work(sys.argv[1], json.loads(sys.argv[3])))
