@@ -27,7 +27,6 @@ CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "r
                              "update_seconds"])
 COMMAND = Path(__file__).with_name("command.py")
 FOLDERS = tempfile.TemporaryDirectory()                                   # for `ForkedPopen`; removed at the end
-INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: not forked, with all imports
 # Modules that the server of `Forked` imports: nearly all that a run needs, and none that starts a thread.
 PRELOADED = ["torch", "torch.distributed.fsdp", "torch.utils.tensorboard", "matplotlib.figure",
              "matplotlib.backends.backend_agg", "gymnasium", "gymnasium.envs.mujoco.mujoco_env", "rich.progress",

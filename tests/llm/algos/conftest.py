@@ -10,11 +10,11 @@ from llm import preferences
 from llm.run import Run
 from llm.tasks.user import UserTask
 from spinup.registry import algorithms
+from tests.llm.conftest import SMALL
 
 LETTERS = "abcdefghij"
 PROMPTS = ["".join(LETTERS[(7 * i + 3 * j) % 10] for j in range(i % 4 + 1)) + ">" for i in range(40)]
-TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
-        "tensorboard": False, "threads": 1, "device": "cpu"}
+TINY = {name: x for name, x in SMALL.items() if name != "preset"} | {"device": "cpu"}
 PAIRS = {"pairs": 12, "batch": 6, "total_steps": 1, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
          "device": "cpu"}
 
