@@ -39,23 +39,13 @@ from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.masked import aggregate, whiten
-from spinup.core.networks import ActorCritic, FloatConvolutions, mlp
+from spinup.core.networks import CNN_WIDTH, ActorCritic, NatureConvolutions, mlp
 from spinup.core.normaliser import Normaliser, ReturnScaler
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
 from spinup.envs.spaces import action_distribution, number_of_actions, observation_view
 from spinup.errors import UserError
-from spinup.runs.config import (
-    AtariConfig,
-    Count,
-    NonNegative,
-    Positive,
-    Share,
-    Size,
-    Unit,
-    Widths,
-    check_minibatches,
-)
+from spinup.runs.config import AtariConfig, Count, NonNegative, Positive, Share, Size, Unit, Widths
 from spinup.runs.run import Result, Run, make_env
 
 
@@ -86,7 +76,7 @@ class Config(AtariConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        check_minibatches(self)
+        self.check_batch()
         if self.reward_coef == self.bonus_coef == 0:
             raise UserError("--reward-coef 0 and --bonus-coef 0 leave nothing to learn from; raise "
                             "one of them")
@@ -108,7 +98,7 @@ def network(obs_shape: tuple[int, ...], *sizes: int) -> nn.Sequential:
     """Create an MLP for normalised vectors, or convolutions and an MLP for normalised images."""
     if len(obs_shape) == 1:
         return relu_mlp(obs_shape[0], *sizes)
-    convolutions = FloatConvolutions(obs_shape)
+    convolutions = NatureConvolutions(obs_shape)
     return nn.Sequential(convolutions, *relu_mlp(convolutions.width, *sizes))
 
 
@@ -157,7 +147,7 @@ class CuriousActorCritic(ActorCritic):
                  hidden: tuple[int, ...]):
         super().__init__(obs_shape, dist, hidden)
         image = len(obs_shape) == 3
-        self.v_bonus = mlp([self.body.out.out_features, 1] if image else [*obs_shape, *hidden, 1])
+        self.v_bonus = mlp([CNN_WIDTH, 1] if image else [*obs_shape, *hidden, 1])
 
     def bonus_value(self, obs: Tensor) -> Tensor:
         """Value of the intrinsic rewards, `[...]`, for observations `[..., *shape]`."""

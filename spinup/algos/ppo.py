@@ -39,7 +39,6 @@ from spinup.runs.config import (
     Processes,
     Unit,
     Widths,
-    check_minibatches,
 )
 from spinup.runs.divided import in_shares, make_share, minimizer, whole
 from spinup.runs.run import Result, Run
@@ -68,7 +67,7 @@ class Config(AtariConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        check_minibatches(self)
+        self.check_batch()
 
 
 def clipped_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[float, float],
@@ -103,10 +102,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
     """Create policy and value function [2, 13, c4]; UserError for action spaces PPO cannot use."""
     shape = observation_view(observation_space)[0]
     dist = action_distribution(action_space, cfg.algorithm)
-    policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs)
-    if policy.log_std is not None:
-        policy.log_std.data.fill_(cfg.log_std)                # [c1, c2] independent of the state
-    return policy
+    return ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs,
+                       log_std=cfg.log_std)                   # [c1, c2] independent of the state
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:

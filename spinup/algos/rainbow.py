@@ -37,11 +37,11 @@ from torch import Tensor, nn
 from torch.nn.functional import huber_loss, linear
 
 from spinup.algos.dqn import importance_weights, n_step_return, td_target
-from spinup.core.critics import CNN_WIDTH, duel
+from spinup.core.critics import duel
 from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
-from spinup.core.networks import NatureConvolutions
+from spinup.core.networks import CNN_WIDTH, NatureConvolutions
 from spinup.core.optim import Latest, polyak
 from spinup.core.priorities import Priorities
 from spinup.envs.spaces import number_of_actions, observation_view

@@ -75,13 +75,7 @@ class Config(BaseConfig):
         if self.num_envs % self.minibatches:
             raise UserError(f"--minibatches {self.minibatches} does not divide --num-envs "
                             f"{self.num_envs} sequences; choose a divisor of {self.num_envs}")
-        if self.num_envs * self.rollout_steps == self.minibatches:
-            raise UserError("advantages cannot be normalised over minibatches of one step; choose "
-                            f"a larger --rollout-steps, or --minibatches below {self.minibatches}")
-        if self.total_steps < self.num_envs * self.rollout_steps:
-            raise UserError(f"--total-steps {self.total_steps} is less than one batch of "
-                            f"--num-envs {self.num_envs} x --rollout-steps {self.rollout_steps} "
-                            "steps; raise --total-steps")
+        self.check_batch()
 
     @property
     def env_settings(self) -> dict[str, Any]:

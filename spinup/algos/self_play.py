@@ -39,17 +39,7 @@ from spinup.envs.games import Duels
 from spinup.envs.ratings import MEAN, elo
 from spinup.envs.spaces import number_of_actions, vector_size
 from spinup.errors import UserError
-from spinup.runs.config import (
-    BaseConfig,
-    Count,
-    Natural,
-    NonNegative,
-    Positive,
-    Size,
-    Unit,
-    Widths,
-    check_minibatches,
-)
+from spinup.runs.config import BaseConfig, Count, Natural, NonNegative, Positive, Size, Unit, Widths
 from spinup.runs.run import Result, Run, make_env
 
 NO_GAME = ("self_play needs a two-player game with alternating moves, and this environment is not "
@@ -83,7 +73,7 @@ class Config(BaseConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        check_minibatches(self)
+        self.check_batch()
 
 
 class Player(ActorCritic):

@@ -39,7 +39,6 @@ from spinup.core.normaliser import ReturnScaler
 from spinup.core.returns import explained_variance, gae
 from spinup.core.rollout import collect
 from spinup.envs.spaces import action_distribution, observation_view
-from spinup.errors import UserError
 from spinup.runs.config import AtariConfig, Count, LogStd, NonNegative, Positive, Unit, Widths
 from spinup.runs.run import Result, Run, make_env
 
@@ -65,13 +64,7 @@ class Config(AtariConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        batch = self.num_envs * self.rollout_steps
-        if batch == 1:
-            raise UserError("advantages cannot be normalised over one step; choose --num-envs x "
-                            "--rollout-steps of at least 2")
-        if self.total_steps < batch:
-            raise UserError(f"--total-steps {self.total_steps} is less than one batch of {batch} "
-                            f"steps; choose at least {batch}, or a smaller --rollout-steps")
+        self.check_batch()
 
 
 def surrogate_loss(logp: Tensor, logp_old: Tensor, adv: Tensor,
@@ -150,11 +143,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
     """Create policy and value function; UserError for an action space that TRPO cannot use."""
     shape = observation_view(observation_space)[0]
     dist = action_distribution(action_space, cfg.algorithm)
-    policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs,
-                         output_gain=cfg.output_gain)
-    if policy.log_std is not None:
-        policy.log_std.data.fill_(cfg.log_std)                # does not depend on the state
-    return policy
+    return ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs,
+                       output_gain=cfg.output_gain, log_std=cfg.log_std)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:

@@ -10,10 +10,8 @@ from spinup.core.bounded import NoisyAction, SquashedGaussian
 from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.acting import NumpyMLP, in_torch
 from spinup.core.fast.linear import relu_mlp
-from spinup.core.networks import NatureCNN, NatureConvolutions
+from spinup.core.networks import CNN_WIDTH, NatureCNN, NatureConvolutions
 from spinup.core.normaliser import Normaliser, Normalising
-
-CNN_WIDTH = 512         # width of the layer after the Nature CNN's convolutions
 
 
 class QNetwork(Normalising):

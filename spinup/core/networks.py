@@ -12,6 +12,7 @@ from spinup.core.fast.linear import Linear
 from spinup.core.normaliser import Normaliser
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+CNN_WIDTH = 512         # width of the layer after the Nature CNN's convolutions
 SMALLEST_IMAGE = 36     # the smallest side for which the Nature CNN has an output
 
 
@@ -44,8 +45,11 @@ def mlp(sizes: Sequence[int], *, activation: str = "tanh",
 
 
 class NatureConvolutions(nn.Module):
-    """Three convolutions of Mnih et al. (2015): images `[..., C, H, W]` of bytes -> features
-    `[..., width]`. ValueError for images that are too small."""
+    """Three convolutions of Mnih et al. (2015): images `[..., C, H, W]` -> features `[..., width]`.
+
+    Bytes are divided by 255; floats, such as normalised images, are used as they are. ValueError
+    for images that are too small.
+    """
 
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__()
@@ -70,25 +74,18 @@ class NatureConvolutions(nn.Module):
         lead = image.shape[:-3]
         # Transpose bytes, then convert: floats need four times the memory and twice the time.
         pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last)
-        pixels = pixels.float().div_(255)
+        if pixels.dtype == torch.uint8:
+            pixels = pixels.float().div_(255)
         return self.convolutions(pixels).view(*lead, self.width)
-
-
-class FloatConvolutions(NatureConvolutions):
-    """`NatureConvolutions` for images `[..., C, H, W]` of floats, such as normalised ones."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last)
-        return self.convolutions(pixels).view(*image.shape[:-3], self.width)
 
 
 class NatureCNN(NatureConvolutions):
     """Nature CNN, the convolutions and one layer: images `[..., C, H, W]` of bytes -> features
-    `[..., 512]`."""
+    `[..., CNN_WIDTH]`."""
 
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__(shape)
-        self.out = linear(self.width, 512, 2**0.5)
+        self.out = linear(self.width, CNN_WIDTH, 2**0.5)
 
     def forward(self, image: Tensor) -> Tensor:
         return self.out(super().forward(image)).relu()
@@ -147,22 +144,25 @@ class ActorCritic(nn.Module):
             learning use the same statistics.
         output_gain: gain of the policy's last layer; a small one makes the first policy
             near-uniform.
+        log_std: initial log standard deviation of a Gaussian. It is a parameter, the same in all
+            states.
     """
 
     def __init__(self, obs_shape: tuple[int, ...], dist: Categorical | DiagGaussian,
                  hidden: Sequence[int] = (64, 64), *, activation: str = "tanh",
-                 normalise: bool = False, output_gain: float = 0.01):
+                 normalise: bool = False, output_gain: float = 0.01, log_std: float = 0.0):
         super().__init__()
         if len(obs_shape) not in (1, 3):
             raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
         self.dist, is_image = dist, len(obs_shape) == 3
         self.body = NatureCNN(obs_shape) if is_image else nn.Identity()
-        sizes = [512] if is_image else [obs_shape[0], *hidden]
+        sizes = [CNN_WIDTH] if is_image else [obs_shape[0], *hidden]
         # MLPs of pi and V share no layers, so that neither disturbs the other.
         self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=output_gain)
         self.v = mlp([*sizes, 1], activation=activation)
-        is_gaussian = isinstance(dist, DiagGaussian)
-        self.log_std = nn.Parameter(torch.zeros(dist.num_outputs)) if is_gaussian else None
+        self.log_std = None
+        if isinstance(dist, DiagGaussian):
+            self.log_std = nn.Parameter(torch.full((dist.num_outputs,), float(log_std)))
         self.normaliser = Normaliser(obs_shape) if normalise and not is_image else None
 
     def normalise(self, obs: Tensor) -> Tensor:

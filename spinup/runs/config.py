@@ -136,6 +136,22 @@ class BaseConfig(RunConfig):
         """Settings that `spinup.envs.make` takes in addition to the id."""
         return {"frame_stack": self.frame_stack} if self.frame_stack > 1 else {}
 
+    def check_batch(self) -> None:
+        """Check the settings of an on-policy algorithm. UserError if a batch of `num_envs` x `rollout_steps` steps
+        cannot be split into equal `minibatches` of at least two steps, or is larger than the run. Without a setting
+        `minibatches` there is one."""
+        batch, minibatches = self.num_envs * self.rollout_steps, getattr(self, "minibatches", 1)
+        if batch % minibatches:
+            raise UserError(f"--minibatches {minibatches} does not divide a batch of --num-envs {self.num_envs} x "
+                            f"--rollout-steps {self.rollout_steps} = {batch} steps; choose a divisor of {batch}")
+        if batch == minibatches:
+            few = "minibatches" if batch > 1 else "a batch"
+            larger = f"--minibatches below {batch}" if batch > 1 else "a larger --rollout-steps or --num-envs"
+            raise UserError(f"advantages cannot be normalised over {few} of one step; choose {larger}")
+        if self.total_steps < batch:
+            raise UserError(f"--total-steps {self.total_steps} is less than one batch of {batch} steps; choose at "
+                            f"least {batch}, or a smaller --rollout-steps")
+
 
 @dataclass(kw_only=True)
 class AtariConfig(BaseConfig):
@@ -186,21 +202,6 @@ class ReplayConfig(BaseConfig):
             if limit < least:
                 raise UserError(f"{flag(name)} {limit} is less than --learning-starts {self.learning_starts} or "
                                 f"--update-every {self.update_every}; choose at least {least}")
-
-
-def check_minibatches(cfg: Any) -> None:
-    """UserError if a batch of `num_envs` x `rollout_steps` steps cannot be split into equal `minibatches` of at least
-    two steps, or is larger than the run."""
-    batch = cfg.num_envs * cfg.rollout_steps
-    if batch % cfg.minibatches:
-        raise UserError(f"--minibatches {cfg.minibatches} does not divide a batch of --num-envs {cfg.num_envs} x "
-                        f"--rollout-steps {cfg.rollout_steps} = {batch} steps; choose a divisor of {batch}")
-    if batch == cfg.minibatches:
-        larger = f"--minibatches below {batch}" if batch > 1 else "a larger --rollout-steps or --num-envs"
-        raise UserError(f"advantages cannot be normalised over minibatches of one step; choose {larger}")
-    if cfg.total_steps < batch:
-        raise UserError(f"--total-steps {cfg.total_steps} is less than one batch of {batch} steps; choose at "
-                        f"least {batch}, or a smaller --rollout-steps")
 
 
 def settings_of(config: type[RunConfig] | RunConfig) -> list[str]:

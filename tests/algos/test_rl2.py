@@ -221,7 +221,7 @@ def test_invalid_batch_settings_are_refused(tmp_path):
         rl2.Config(**{**SETTINGS, "minibatches": 3})
     with pytest.raises(UserError, match="advantages cannot be normalised over minibatches of one step"):
         rl2.Config(**{**SETTINGS, "minibatches": 4, "rollout_steps": 1})
-    with pytest.raises(UserError, match="--total-steps 63 is less than one batch of --num-envs 4 x --rollout-steps 16"):
+    with pytest.raises(UserError, match="--total-steps 63 is less than one batch of 64 steps"):
         rl2.Config(**{**SETTINGS, "total_steps": 63})
 
 

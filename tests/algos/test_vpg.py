@@ -130,7 +130,7 @@ def test_masked_steps_are_not_in_the_loss():
 
 
 @pytest.mark.parametrize("settings, advice", [
-    ({"num_envs": 1, "rollout_steps": 1}, "advantages cannot be normalised over one step"),
+    ({"num_envs": 1, "rollout_steps": 1}, "advantages cannot be normalised over a batch of one step"),
     ({"rollout_steps": 16, "total_steps": 100}, "--total-steps 100 is less than one batch of 128 steps")])
 @pytest.mark.parametrize("algorithm", [vpg, trpo], ids=["vpg", "trpo"])
 def test_invalid_batch_sizes_are_refused(algorithm, settings, advice):
