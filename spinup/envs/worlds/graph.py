@@ -1,13 +1,10 @@
 """Random graph: from random walks on it, shortest paths can be learned."""
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import Env
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs.vector import Step, VectorEnv, generator
-from spinup.errors import UserError
 
 NODES, LIMIT, EDGE = 20, 10, 0.1     # steps of an episode; probability of an edge
 
@@ -82,10 +79,4 @@ def connected_graph() -> tuple[np.ndarray, np.ndarray]:
             return np.stack([each[np.arange(most) % len(each)] for each in neighbours]), distances
 
 
-def _only_here(**kwargs: Any) -> Env:
-    raise UserError("RandomGraph-v0 exists only in this library's vectorised version: it takes no settings and cannot "
-                    "be drawn")
-
-
-gymnasium.register("RandomGraph-v0", _only_here)                          # so that lists and suggestions contain it
 WORLDS = {"RandomGraph-v0": RandomGraph}

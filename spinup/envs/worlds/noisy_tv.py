@@ -1,13 +1,8 @@
 """Grid with a noisy TV, which traps agents with an intrinsic reward for prediction errors."""
-from typing import Any
-
-import gymnasium
 import numpy as np
-from gymnasium import Env
 
 from spinup.envs.worlds.cells import CODES, COLOURS, EMPTY, code
 from spinup.envs.worlds.grids import Grid
-from spinup.errors import UserError
 
 TV = code("agent")                           # no other cell has this code; views show a picture in its place
 PICTURES = np.linspace(EMPTY, CODES - 1, 12).astype(np.uint8)         # twelve very different cells
@@ -84,10 +79,4 @@ class NoisyTV(Grid):
         self.watched, self.looked = (int(n) for n in state["counts"])
 
 
-def _only_here(**kwargs: Any) -> Env:
-    raise UserError("NoisyTV-v0 exists only in this library's vectorised version: it takes no settings and cannot be "
-                    "drawn")
-
-
-gymnasium.register("NoisyTV-v0", _only_here)                              # so that lists and suggestions contain it
 WORLDS = {"NoisyTV-v0": NoisyTV}

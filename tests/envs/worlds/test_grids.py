@@ -452,7 +452,7 @@ def test_all_four_rooms_can_be_reached_in_one_episode():
     assert len(floors) == 4 and step.final_obs is None                    # each room has its colour
 
 
-# Catches: library grids that need the package; a NoisyTV that is not registered.
+# Catches: library grids that need the package; lists and suggestions without NoisyTV.
 def test_grid_ids_are_listed_found_and_suggested(monkeypatch):
     for id in MINIGRID:
         assert gymnasium.spec(id)                                         # all of them are MiniGrid's ids
@@ -464,7 +464,7 @@ def test_grid_ids_are_listed_found_and_suggested(monkeypatch):
             with pytest.raises(UserError, match=f"Did you mean '{meant}'"):
                 make(typed)
     for asked in ({}, {"render_mode": "rgb_array"}):
-        with pytest.raises(UserError, match="NoisyTV-v0 exists only in this library's vectorised version"):
+        with pytest.raises(UserError, match="NoisyTV-v0 exists only in this library, without a renderer"):
             make_one("NoisyTV-v0", **asked)
     monkeypatch.setattr("spinup.envs.ids.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "minigrid", None)                    # as if it were not installed
