@@ -8,7 +8,7 @@ from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
-from sphinx.addnodes import download_reference, toctree
+from sphinx.addnodes import download_reference
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
@@ -35,14 +35,6 @@ def as_mathml(translator: Any, node: nodes.Element, display: str) -> None:
         made = f'<div class="math" tabindex="0">{number}{made}</div>\n'
     translator.body.append(made)
     raise nodes.SkipNode
-
-
-def inline(translator: Any, node: nodes.Element) -> None:
-    as_mathml(translator, node, "inline")
-
-
-def block(translator: Any, node: nodes.Element) -> None:
-    as_mathml(translator, node, "block")
 
 
 def bring_tutorials(app: Sphinx) -> None:
@@ -91,38 +83,6 @@ def lead_to_sources(app: Sphinx, page: nodes.document) -> None:
             node.replace_self(nodes.reference("", "", *node.children, refuri=address, internal=True))
 
 
-def tree_of_titles(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
-    """Make the tree of pages from their titles alone; otherwise Sphinx copies all headings of the site for each page.
-
-    The titles are computed once, and kept in `app.builder`. The tree is the same.
-    """
-    if "toctree" not in context:
-        return
-    env, make = app.env, context["toctree"]
-    if not hasattr(app.builder, "titles"):
-        app.builder.titles = {name: only_title(toc.deepcopy()) for name, toc in env.tocs.items()}
-
-    def make_of_titles(**options: Any) -> str:
-        whole, env.tocs = env.tocs, app.builder.titles
-        try:
-            return make(**options)
-        finally:
-            env.tocs = whole
-    context["toctree"] = make_of_titles
-
-
-def only_title(toc: nodes.bullet_list) -> nodes.bullet_list:
-    """Remove all headings of a page except its title, and keep the lists of pages below it."""
-    for item in toc.children:
-        if len(item) > 1:
-            below = list(item.findall(toctree))
-            if below:
-                item[1][:] = below
-            else:
-                item.pop(1)
-    return toc
-
-
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Give a page for each Python file that a page leads to."""
     for name in sorted(getattr(app.env, "linked_sources", ())):
@@ -137,8 +97,8 @@ def setup(app: Sphinx) -> None:
     app.connect("config-inited", lambda app, config: bring_tutorials(app))
     app.connect("source-read", fill_in)
     app.connect("doctree-read", lead_to_sources, priority=100)            # before Sphinx collects what is downloaded
-    app.connect("html-page-context", tree_of_titles, priority=100)        # before the theme makes the tree
     app.connect("html-collect-pages", source_pages)
+    inline, block = (functools.partial(as_mathml, display=display) for display in ("inline", "block"))
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
 
 
