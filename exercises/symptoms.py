@@ -39,7 +39,7 @@ from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.vector import Step
 from spinup.errors import NonFiniteError
-from spinup.exercises.source import CONTENT, Entry, load
+from spinup.exercises.source import CONTENT, Entry, import_file
 from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
@@ -62,7 +62,7 @@ def versions(name: str) -> dict[str, ModuleType]:
         for label, text in ((BUG, entry.text), (RIGHT, entry.solution)):
             file = Path(folder, f"{name}_{'right' if label == RIGHT else 'bug'}.py")
             file.write_text(text, encoding="utf-8")
-            found[label] = load(file)
+            found[label] = import_file(file)
     return found
 
 
@@ -462,7 +462,7 @@ def draw_cancellation(data: dict, axes: list[Axes]) -> None:
 
 def length_bias(updates: int = 300) -> dict:
     """Train a policy of 79 parameters that may continue after its answer."""
-    chatter = load(CONTENT / "checks" / "5_6_length_bias.py").chatter
+    chatter = import_file(CONTENT / "checks" / "5_6_length_bias.py").chatter
     return {"runs": {label: [{"seed": seed, **dict(zip(("right", "right_length", "wrong_length"),
                                                        chatter(code.policy_loss, updates, seed).T.tolist(),
                                                        strict=True))} for seed in SEEDS]

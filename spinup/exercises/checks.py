@@ -9,14 +9,15 @@
     @returns.mistake("You sum from the front: ...")
     def _(rew, gamma): ...                 # code with this mistake
 
-A student's function runs on every case, in a separate process; its results are compared here. If they differ from the
-reference, they are compared with every mistake. If a mistake gives the same results, the check shows its message.
-Otherwise the message describes the difference.
+A student's function runs on every case. If its results differ from the reference, they are compared with every mistake.
+If a mistake gives the same results, the check shows its message. Otherwise the message describes the difference.
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+
+from torch import Tensor
 
 from spinup.exercises.build import STILL
 from spinup.exercises.explain import explain
@@ -44,9 +45,38 @@ def case(**inputs: Any) -> Case:
     return inputs
 
 
+class StudentFunction:
+    """A function of the student's file. Each call gets copies of its arguments.
+
+    arguments: their names. line: of the file, at which the last call returned or failed; 0 if unknown.
+    """
+
+    def __init__(self, name: str, arguments: list[str], function: Callable[..., Any], file: str):
+        self.name, self.arguments, self.function, self.file, self.line = name, arguments, function, file, 0
+
+    def outcome(self, inputs: Case) -> Outcome:
+        """Call the function with copies of these inputs."""
+        found = outcome(self.function, inputs, self.file)
+        self.line = found.line
+        return found
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Return the value of the function, without a gradient. Wrong if it raises an error."""
+        given = {**dict(zip(self.arguments, args, strict=False)), **named}
+        found = self.outcome({n: x.detach() if isinstance(x, Tensor) else x for n, x in given.items()})
+        if found.error:
+            raise Wrong(f"{self.name} raised {found.error.kind}: {found.error.message}", self.name, found.line)
+        return found.value
+
+
+def outcome_of(function: Callable[..., Any], inputs: Case) -> Outcome:
+    """Call a student's function, a reference or a mistake with copies of these inputs."""
+    return function.outcome(inputs) if isinstance(function, StudentFunction) else outcome(function, inputs)
+
+
 @dataclass
 class Function:
-    """One function that the student writes.
+    """Description of a function that the student writes: its cases, reference and mistakes.
 
     Attributes:
         name: its name in the student's file.
@@ -82,23 +112,23 @@ class Function:
         """Add an extreme case and the message for a function that is correct in all other cases."""
         self.extremes.append((message, inputs))
 
-    def check(self, function: Callable[..., Any]) -> None:
+    def compare(self, function: Callable[..., Any]) -> None:
         """Raise Wrong if the function differs from the reference."""
-        expected, got = ([self.seen(outcome(f, inputs)) for inputs in self.cases] for f in (self.right, function))
+        expected, got = ([self.seen(outcome_of(f, inputs)) for inputs in self.cases] for f in (self.right, function))
         wrong = [g for e, g in zip(expected, got, strict=True) if not self.same(e, g)]
         if not wrong:
-            self.check_extremes(function)
+            self.compare_extremes(function)
             return
         for message, mistaken in self.mistakes:
-            if all(self.same(self.seen(outcome(mistaken, c)), g) for c, g in zip(self.cases, got, strict=True)):
+            if all(self.same(self.seen(outcome_of(mistaken, c)), g) for c, g in zip(self.cases, got, strict=True)):
                 raise Wrong(message, self.name, wrong[0].line)
         message, at = explain(self.name, self.cases, expected, got, self.close)
         raise Wrong(message, self.name, got[at].line)
 
-    def check_extremes(self, function: Callable[..., Any]) -> None:
+    def compare_extremes(self, function: Callable[..., Any]) -> None:
         """Raise Wrong if the function differs from the reference in an extreme case."""
         for message, inputs in self.extremes:
-            expected, got = (self.seen(outcome(f, inputs)) for f in (self.right, function))
+            expected, got = (self.seen(outcome_of(f, inputs)) for f in (self.right, function))
             if not self.same(expected, got):
                 said, _ = explain(self.name, [inputs], [expected], [got], self.close)
                 raise Wrong(f"{message} Here {said}", self.name, got.line)
@@ -173,7 +203,7 @@ class Exercise:
             for function in self.functions:
                 if function.name in todo:
                     break
-                function.check(getattr(student, function.name))
+                function.compare(getattr(student, function.name))
                 done.append(function.name)
             if todo:
                 name, line = next(iter(todo.items()))

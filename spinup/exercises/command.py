@@ -122,14 +122,14 @@ def check_(argv: list[str]) -> int:
             raise UserError("no exercise has been started here; type: spinup exercise start")
     else:
         chosen = [find(word) for word in args.ids] or [current(workspace, "")]
-    passed = [judge(workspace, entry, args.full, say).passed for entry in chosen]
+    passed = [report(workspace, entry, args.full, say).passed for entry in chosen]
     if len(chosen) > 1:
         say(f"\n{sum(passed)} of {len(passed)} pass: " + ", ".join(
             f"{entry.id} {'yes' if right else 'no'}" for entry, right in zip(chosen, passed, strict=True)), "bold")
     return 0 if all(passed) else 1
 
 
-def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
+def report(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     """Check a file, print and record the verdict. Training, with `full`, does not decide whether it is passed.
 
     UserError if the file does not exist yet.
@@ -190,7 +190,7 @@ def watch(argv: list[str]) -> int:
             seen = changed
             if say.console.is_terminal and not args.json:
                 say.console.clear()
-            if judge(workspace, entry, False, say).passed:
+            if report(workspace, entry, False, say).passed:
                 return 0
             say(f"\nwatching {workspace.file(entry).name}; Ctrl-C ends", "dim")
         pause()

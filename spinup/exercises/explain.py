@@ -6,7 +6,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from spinup.exercises.outcome import OVERWRITTEN, Case, Outcome, equal, numbers, numeric
-from spinup.exercises.wire import Unknown
 
 SHOWN = 60              # characters of an input in an explanation
 PAIRS = ": broadcasting combined `[B, 1]` with `[B]` to all pairs"
@@ -119,9 +118,8 @@ def where(at: Index) -> str:
 
 def kind(x: Any) -> str:
     """Describe the type of a value in words."""
-    name = x.type if isinstance(x, Unknown) else type(x).__name__
     return {Tensor: "a tensor", np.ndarray: "a numpy array"}.get(type(x), "nothing" if x is None else
-                                                                 f"of the type {name}")
+                                                                 f"of the type {type(x).__name__}")
 
 
 def shown(x: Any) -> str:

@@ -1,4 +1,4 @@
-"""Descriptions of networks as plain data, and networks built from them."""
+"""Descriptions of networks as plain data."""
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,18 +32,6 @@ class Net:
         """Return the description as dictionaries and lists."""
         return {"type": self.type, "layers": [vars(layer) for layer in self.layers]}
 
-    @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> "Net":
-        """Make a description from dictionaries; TypeError, KeyError or ValueError if they are invalid."""
-        net = cls(found["type"], [Layer(**layer) for layer in found["layers"]])
-        for layer in net.layers:
-            plain = (layer.type, str), (layer.sizes, tuple), (layer.parameters, dict), (layer.trainable, bool)
-            if not all(isinstance(x, kind) for x, kind in (*plain, (layer.same_as, int), (net.type, str))):
-                raise ValueError("no layer has this form")
-            if not all(isinstance(x, Tensor) for x in layer.parameters.values()):
-                raise ValueError("no parameter has this form")
-        return net
-
 
 def described(net: nn.Module) -> Net:
     """Describe a network. Nested layers are listed in place; layers that do nothing are left out."""
@@ -54,7 +42,7 @@ def described(net: nn.Module) -> Net:
         own = {id(p) for p in leaf.parameters()}
         same = next((i for i, other in enumerate(leaves[:at]) if own & {id(p) for p in other.parameters()}), -1)
         layers.append(Layer(class_of(leaf), tuple(int(getattr(leaf, n)) for n in SIZES if hasattr(leaf, n)),
-                            {n: p.detach() for n, p in leaf.named_parameters()},
+                            {n: p.detach().clone() for n, p in leaf.named_parameters()},
                             all(p.requires_grad for p in leaf.parameters()), same))
     return Net(class_of(net), layers)
 
@@ -68,14 +56,3 @@ def class_of(module: nn.Module) -> str:
         if "forward" in vars(kind):
             break
     return f"{type(module).__module__}.{type(module).__name__}"
-
-
-def built(net: Net) -> nn.Module:
-    """Build a network from a description that contains only `nn.Linear` and layers without parameters."""
-    modules = []
-    for layer in net.layers:
-        module = getattr(nn, layer.type)(*layer.sizes)
-        for name, value in layer.parameters.items():
-            setattr(module, name, nn.Parameter(value.detach().clone(), requires_grad=layer.trainable))
-        modules.append(module)
-    return modules[0] if net.type != "Sequential" else nn.Sequential(*modules)

@@ -1,8 +1,10 @@
 """Runs of a function on one case: records of the outcome, and comparisons of two outcomes."""
+import copy
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -31,27 +33,22 @@ class Outcome:
     Attributes:
         value: the returned value; networks are described by their layers. error: of a call that failed.
         gradients: gradients of the sum of the value with respect to each input that requires one.
-        inputs: tensors, arrays, lists and dictionaries after the call. changed: the names of changed inputs.
+        changed: names of the tensors, arrays, lists and dictionaries among the inputs that the call changed.
         line: the line of the student's file at which the function returned or failed; 0 if unknown.
     """
 
     value: Any = None
     error: Failure | None = None
     gradients: tuple[Tensor, ...] = ()
-    inputs: Case = field(default_factory=dict)
     changed: tuple[str, ...] = ()
     line: int = 0
 
 
-def outcome(function: Callable[..., Any], inputs: Case) -> Outcome:
-    """Call a function with copies of these inputs, in its own process if it has one."""
-    found = function.run(inputs) if hasattr(function, "run") else run(function, inputs)
-    found.changed = tuple(n for n, x in inputs.items() if n in found.inputs and not equal(x, found.inputs[n], 0.0))
-    return found
+def outcome(function: Callable[..., Any], inputs: Case, file: str = "") -> Outcome:
+    """Call a function with copies of these inputs.
 
-
-def run(function: Callable[..., Any], inputs: Case, file: str = "") -> Outcome:
-    """Call a function with copies of these inputs. The recorded line is one of this file."""
+    file: of the student, if the function is the student's; the recorded line is one of this file.
+    """
     given = {name: copied(x) for name, x in inputs.items()}
     leaves = [x for x in given.values() if isinstance(x, Tensor) and x.requires_grad]
     found = Outcome(gradients=tuple(torch.zeros_like(x) for x in leaves))
@@ -65,24 +62,36 @@ def run(function: Callable[..., Any], inputs: Case, file: str = "") -> Outcome:
     if file:
         sys.setprofile(returns)
     try:
-        value = function(**given)
+        with torch_settings_restored():
+            value = function(**given)
     except (Exception, SystemExit) as error:
         found.error, found.line = failure(error), line_of(error, file) or found.line
         return found
     finally:
         if file:
             sys.setprofile(None)
-    found.inputs = {n: x for n, x in given.items() if isinstance(x, Tensor | np.ndarray | list | dict)}
-    total = sum((x.sum() for x in tensors(value) if x.requires_grad), torch.zeros(()))
-    if leaves and total.requires_grad:
-        try:
+    found.changed = tuple(n for n, x in inputs.items() if isinstance(x, Tensor | np.ndarray | list | dict)
+                          and not equal(x, given[n], 0.0))
+    try:
+        total = sum((x.sum() for x in tensors(value) if x.requires_grad), torch.zeros(()))
+        if leaves and total.requires_grad:
             gradients = torch.autograd.grad(total, leaves, allow_unused=True)
-        except RuntimeError as error:
-            found.error = Failure(OVERWRITTEN, "") if "inplace operation" in str(error) else failure(error)
-            return found
-        found.gradients = tuple(z if g is None else g for g, z in zip(gradients, found.gradients, strict=True))
-    found.value = described(value) if isinstance(value, nn.Module) else value
+            found.gradients = tuple(z if g is None else g for g, z in zip(gradients, found.gradients, strict=True))
+        found.value = described(value) if isinstance(value, nn.Module) else copied(value)
+    except RuntimeError as error:                                         # also a list that contains itself
+        found.error = Failure(OVERWRITTEN, "") if "inplace operation" in str(error) else failure(error)
     return found
+
+
+@contextmanager
+def torch_settings_restored() -> Iterator[None]:
+    """Restore PyTorch's default dtype and gradient mode after the block: a student's code may change them."""
+    dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(gradients)
 
 
 def line_of(error: BaseException | None, file: str) -> int:
@@ -101,10 +110,17 @@ def failure(error: BaseException) -> Failure:
 
 
 def copied(x: Any) -> Any:
-    """Copy an argument, so that the student's function cannot change the original."""
+    """Copy an argument or a result, so that later changes in place do not affect it. NumPy's numbers become Python's.
+    """
     if isinstance(x, Tensor):
         return x.detach().clone().requires_grad_(x.requires_grad)
-    return x.copy() if isinstance(x, np.ndarray | list | dict) else x
+    if isinstance(x, np.generic):
+        return x.item()
+    if isinstance(x, Mapping):
+        return {k: copied(y) for k, y in x.items()}
+    if isinstance(x, list | tuple):
+        return [copied(y) for y in x] if isinstance(x, list) else tuple(copied(y) for y in x)
+    return copy.deepcopy(x) if isinstance(x, np.ndarray | nn.Module) else x
 
 
 def tensors(x: Any) -> list[Tensor]:

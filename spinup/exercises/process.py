@@ -1,4 +1,5 @@
-"""A student's file in a separate process, as the checking process sees it."""
+"""A separate process that checks a student's file, as the command sees it."""
+import json
 import os
 import signal
 import subprocess
@@ -17,20 +18,8 @@ PRINTED = 4000           # last characters of the file's output that are shown
 OUTPUT = 1 << 20         # bytes of its output that are read; the rest is dropped
 
 
-class Stopped(Exception):
-    """The student's process ended, or its file cannot be run. line: of the file, 0 if no line is to blame."""
-
-    def __init__(self, message: str, line: int = 0):
-        super().__init__(message)
-        self.line = line
-
-
-class Late(Stopped):
-    """The time was up, and the file need not be to blame: the machine may be too slow or busy."""
-
-
 class Process:
-    """A process that runs a student's file and cannot crash the caller.
+    """A process that checks a student's file and cannot crash the caller.
 
     Args:
         file: the student's file, in whose folder it runs. text: the Python code. level: of the check.
@@ -67,25 +56,19 @@ class Process:
                 pipe.close()
         self.folder.cleanup()
 
-    def ask(self, question: dict[str, Any]) -> Any:
-        """Return the answer to a question; see `next`."""
-        from spinup.exercises.wire import send  # imports torch, while the process starts
-        with suppress(OSError):                                           # it has ended; its output may say why
-            send(self.child.stdin, question)
-        return self.next()
-
-    def next(self) -> Any:
-        """Return the next message of the process. Stopped if the process ended, Late if its time was up, Malformed if
-        it sent something else."""
-        from spinup.exercises.wire import receive
+    def result(self) -> dict[str, Any]:
+        """Return the result that the process reports (see `spinup.exercises.child`), or a fault if it ended without
+        one."""
         try:
-            return receive(self.child.stdout)
-        except EOFError:
+            return dict(json.loads(self.child.stdout.readline()))
+        except (TypeError, ValueError):
             self.child.wait()
         if self.late:
-            raise Late(f"it was still running after {self.seconds + GRACE:.0f} seconds and was ended; is there a loop "
-                       "that never ends? If not, this machine is busy; check again later")
-        raise Stopped(f"it ended its process (exit code {self.child.returncode}) before the check was done")
+            said = f"it was still running after {self.seconds + GRACE:.0f} seconds and was ended"
+            return {"message": f"{said}; is there a loop that never ends? If not, this machine is busy; check again "
+                               "later", "line": 0, "checked": False}
+        return {"message": f"it ended its process (exit code {self.child.returncode}) before the check was done",
+                "line": 0}
 
     def output(self) -> str:
         """Return the end of the file's output."""

@@ -36,7 +36,7 @@ class Entry:
     @cached_property
     def source(self) -> str:
         """Author's file, with solution and stubs."""
-        return read(f"src/{self.name}.py")
+        return content(f"src/{self.name}.py")
 
     @cached_property
     def text(self) -> str:
@@ -60,15 +60,15 @@ class Entry:
     @cached_property
     def about(self) -> dict[str, Any]:
         """`kind`, `minutes`, `difficulty`, `hints`, and descriptions of `probe` and `learning`, "" if there is none."""
-        return build.about(read(f"checks/{self.name}.py"))
+        return build.about(content(f"checks/{self.name}.py"))
 
     @cached_property
     def checks(self) -> "Exercise":
         """Return the checks of the exercise. Imports torch."""
-        return load(CONTENT / "checks" / f"{self.name}.py").exercise
+        return import_file(CONTENT / "checks" / f"{self.name}.py").exercise
 
 
-def read(path: str) -> str:
+def content(path: str) -> str:
     """Read a file of the exercises."""
     return (CONTENT / path).read_text(encoding="utf-8")
 
@@ -95,7 +95,7 @@ def find(word: str) -> Entry:
     raise UserError(f"there is no exercise {word!r}.{nearest(word, words)} `spinup exercise list` lists them")
 
 
-def load(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
     """Import a Python file by its path."""
     spec = importlib.util.spec_from_file_location(f"exercise_{path.parent.name}_{path.stem}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)

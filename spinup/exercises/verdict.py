@@ -8,11 +8,11 @@ from pathlib import Path
 
 from spinup.errors import UserError
 from spinup.exercises.build import STILL
-from spinup.exercises.guard import tampering
-from spinup.exercises.process import Late, Process, Stopped
+from spinup.exercises.process import Process
 from spinup.exercises.source import Entry, lines, signatures, todo
 
 SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # time limits
+LIBRARY, MAIN = ("spinup", "llm"), '`if __name__ == "__main__":`'
 MAGIC = re.compile(r"\s*([%!?].*|[\w.*]+\?+\s*)")          # %magic, !command, ?name, name?
 
 
@@ -92,10 +92,26 @@ def static(entry: Entry, text: str) -> Verdict:
                            f"restore ({', '.join(arguments)})", where[name])
     if left and ("" in left or next(iter(found), "") in left):            # else a function may be complete
         return Verdict(False, "static", STILL, left.get("", next(iter(left.values()))))
-    said, line = tampering(text)
-    if said:
-        return Verdict(False, "static", said, line)
+    if imported := library_imports(text):
+        line, name = min(imported)
+        return Verdict(False, "static", f"this imports {name}. The library contains the answer, so a check forbids the "
+                       f"import; write the function yourself, and import the library only under {MAIN}", line)
     return Verdict(True, "static")
+
+
+def library_imports(text: str) -> list[tuple[int, str]]:
+    """Return the line and the name of each import of the library, except under `if __name__ == "__main__":`, which a
+    check does not run."""
+    nodes = [node for top in ast.parse(text).body if not is_main(top) for node in ast.walk(top)]
+    imported = [(node.lineno, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported += [(node.lineno, node.module or "") for node in nodes if isinstance(node, ast.ImportFrom)]
+    return [(line, name) for line, name in imported if name.partition(".")[0] in LIBRARY]
+
+
+def is_main(node: ast.stmt) -> bool:
+    """Return whether this is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and (
+        getattr(node.test.left, "id", "") == "__name__")
 
 
 def check(entry: Entry, file: Path, level: str = "property") -> Verdict:
@@ -105,7 +121,7 @@ def check(entry: Entry, file: Path, level: str = "property") -> Verdict:
     verdict = static(entry, text)
     verdict.seconds["static"] = round(time.perf_counter() - start, 2)
     if verdict.passed:
-        run(entry, file, text, level, verdict)
+        check_in_process(entry, file, text, level, verdict)
     verdict.took = round(time.perf_counter() - start, 2)
     if verdict.message and 0 < verdict.line <= len(names):
         verdict.message = f"{file.name}, {names[verdict.line - 1]}: {verdict.message}"
@@ -114,15 +130,14 @@ def check(entry: Entry, file: Path, level: str = "property") -> Verdict:
     return verdict
 
 
-def run(entry: Entry, file: Path, text: str, level: str, verdict: Verdict) -> None:
-    """Check a file at a level, with its functions in a separate process, and add the result to the verdict."""
+def check_in_process(entry: Entry, file: Path, text: str, level: str, verdict: Verdict) -> None:
+    """Check a file at a level in a separate process, and add the result to the verdict."""
     verdict.level, verdict.passed = level, False
     process = Process(entry, file, text, level, SECONDS[level])
-    try:
-        with process:
-            from spinup.exercises.student import judge  # imports torch, while the process starts
-            verdict.seconds[level] = round(judge(entry, process, text, level), 2)
-        verdict.passed = True
-    except Stopped as error:
-        verdict.message, verdict.line, verdict.checked = str(error), error.line, not isinstance(error, Late)
+    with process:
+        found = process.result()
+    if "seconds" in found:
+        verdict.passed, verdict.seconds[level] = True, round(found["seconds"], 2)
+    else:
+        verdict.message, verdict.line, verdict.checked = found["message"], found["line"], found.get("checked", True)
     verdict.printed = process.output()

@@ -22,7 +22,7 @@ class Workspace:
     """
 
     def __init__(self, folder: Path):
-        self.folder, self.state = folder, read(folder / STATE)
+        self.folder, self.state = folder, read_state(folder / STATE)
 
     @classmethod
     def create(cls, folder: Path) -> "Workspace":
@@ -58,7 +58,7 @@ class Workspace:
     def note(self, entry: Entry, **what: Any) -> None:
         """Add to the state of an exercise, and write it."""
         with FileLock(self.folder / f"{STATE}.lock"):
-            self.state = read(self.folder / STATE)                        # another command may have changed it
+            self.state = read_state(self.folder / STATE)                        # another command may have changed it
             self.state.setdefault(entry.id, {}).update(what)
             write_json(self.folder / STATE, {"exercises": self.state})
 
@@ -108,7 +108,7 @@ def of_file(path: Path) -> Path:
     return path
 
 
-def read(path: Path) -> dict[str, dict[str, Any]]:
+def read_state(path: Path) -> dict[str, dict[str, Any]]:
     """Read the state file. UserError if it is damaged."""
     try:
         found = json.loads(path.read_text())["exercises"]

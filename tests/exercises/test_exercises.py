@@ -12,7 +12,7 @@ import torch
 
 from spinup.exercises.build import notebook
 from spinup.exercises.checks import Wrong
-from spinup.exercises.source import CONTENT, Entry, entries, load, signatures
+from spinup.exercises.source import CONTENT, Entry, entries, import_file, signatures
 from spinup.exercises.verdict import check, static
 
 ENTRIES = entries()
@@ -49,7 +49,7 @@ def test_every_solution_passes_in_time(entry, tmp_path, in_this_process):
 @each
 def test_every_known_mistake_gets_its_own_message(entry, tmp_path):
     (tmp_path / f"{entry.name}.py").write_text(entry.solution)
-    exercise, right = entry.checks, load(tmp_path / f"{entry.name}.py")
+    exercise, right = entry.checks, import_file(tmp_path / f"{entry.name}.py")
     assert sum(len(function.mistakes) for function in exercise.functions) >= 3
     messages = [message for function in exercise.functions for message, _ in function.mistakes]
     assert len(set(messages)) == len(messages)
@@ -82,7 +82,7 @@ def test_answer_that_is_correct_only_in_simple_cases_does_not_pass(name, line, i
     assert text.count(line) == 1
     (tmp_path / f"{name}.py").write_text(text.replace(line, instead))
     with pytest.raises(Wrong):
-        Entry(name).checks.check(load(tmp_path / f"{name}.py"), "property")
+        Entry(name).checks.check(import_file(tmp_path / f"{name}.py"), "property")
 
 
 # Catches: a tensor with a gradient that is converted to a number, about which PyTorch warns.
@@ -114,7 +114,7 @@ def test_nested_network_gets_the_initial_weights_of_a_run(monkeypatch, tmp_path)
 
     monkeypatch.setattr("spinup.ppo", ppo)
     monkeypatch.setattr(networks, "mlp", lambda *args, **settings: first)
-    Entry("1_2_gaussian_policy").checks.check(load(tmp_path / "nested.py"), "learning")
+    Entry("1_2_gaussian_policy").checks.check(import_file(tmp_path / "nested.py"), "learning")
     assert all(torch.equal(p, q) for p, q in zip(nets[0].parameters(), first.parameters(), strict=True))
     assert isinstance(nets[0][1], torch.nn.Sequential)
 

@@ -2,15 +2,19 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from spinup.exercises import verdict as verdicts
 from spinup.exercises.build import notebook, solution, student
-from spinup.exercises.checks import Exercise, Wrong, case
+from spinup.exercises.checks import Exercise, StudentFunction, Wrong, case
+from spinup.exercises.child import current_line, overdue
+from spinup.exercises.layers import described
 from spinup.exercises.outcome import equal
-from spinup.exercises.source import Entry
-from spinup.exercises.verdict import check, python_of
+from spinup.exercises.source import CONTENT, Entry
+from spinup.exercises.verdict import check, python_of, static
 
 GAE = Entry("3_1_gae")
 RIGHT = GAE.solution
@@ -39,6 +43,7 @@ def with_return(line):
     (RIGHT.replace("def gae", "def gaee"), 0, "the function gae is missing"),
     (RIGHT + "import nothing_of_this_name\n", RIGHT.count("\n") + 1, "cannot be loaded .*nothing_of_this_name"),
     (with_return("raise NotImplementedError('TODO')"), LINE, "still to do"),
+    (with_return("adv = []; adv.append(adv); return adv"), LINE, "raised RecursionError"),
     ("\x00", 0, "not valid Python")])
 def test_each_mistake_gets_a_sentence_with_file_and_line(text, at, words, tmp_path, in_this_process):
     told(text, at, words, tmp_path)
@@ -140,10 +145,10 @@ def made(close=1e-4):
 def test_known_mistake_is_named_in_place_of_the_difference(mine, message):
     function = made()
     if not message:
-        assert function.check(mine) is None
+        assert function.compare(mine) is None
         return
     with pytest.raises(Wrong, match=message):
-        function.check(mine)
+        function.compare(mine)
 
 
 # Catches: a gradient that is 0 in one case, because of a clip, and is taken for one that should never exist.
@@ -152,12 +157,12 @@ def test_unwanted_gradient_is_reported_only_if_all_cases_have_none():
     function = exercise.function("f", [case(x=torch.tensor([x], requires_grad=True)) for x in (3.0, 0.5)])
     function.reference(lambda x: x.clamp(max=1.0))
     with pytest.raises(Wrong, match=r"gradient of f with respect to x is 1.0 at \[0\], but 0.0 was expected, for\n  "):
-        function.check(lambda x: x + (x.clamp(max=1.0) - x).detach())
+        function.compare(lambda x: x + (x.clamp(max=1.0) - x).detach())
     with pytest.raises(Wrong, match="no gradient reaches x through f"):
-        function.check(lambda x: x.detach().clamp(max=1.0))
+        function.compare(lambda x: x.detach().clamp(max=1.0))
     function.reference(lambda x: x.detach() * 2)
     with pytest.raises(Wrong, match="a gradient reaches x through f, and none should"):
-        function.check(lambda x: x * 2)
+        function.compare(lambda x: x * 2)
 
 
 # Catches: a long input that is left out, or printed completely; a difference without its row.
@@ -167,7 +172,7 @@ def test_long_inputs_are_shown_by_their_shape_and_row():
     function = exercise.function("f", [case(x=x, wide=wide, flat=torch.arange(500), k=2)])
     function.reference(lambda x, wide, flat, k: x * k)
     with pytest.raises(Wrong) as found:
-        function.check(lambda x, wide, flat, k: x * k + (x == 35))
+        function.compare(lambda x, wide, flat, k: x * k + (x == 35))
     said = str(found.value).splitlines()
     assert said[0] == "the result of f is 71.0 at [17, 1], but 70.0 was expected, for"
     assert said[1:] == ["    x of shape [20, 2], at [17] [34.0, 35.0]",
@@ -179,11 +184,11 @@ def test_long_inputs_are_shown_by_their_shape_and_row():
 def test_extreme_case_is_tried_last_and_reported_with_its_message():
     function = made()
     function.extreme("x is kept between bounds.", x=torch.tensor([100.0, 0.0]), k=3)
-    function.check(lambda x, k: (x * k, k))
+    function.compare(lambda x, k: (x * k, k))
     with pytest.raises(Wrong, match="^x is kept between bounds. Here value 1 of the result of f is 30.0 at "):
-        function.check(lambda x, k: (x.clamp(max=10) * k, k))
+        function.compare(lambda x, k: (x.clamp(max=10) * k, k))
     with pytest.raises(Wrong, match="^twice$"):
-        function.check(lambda x, k: (x.clamp(max=10) * k * 2, k))
+        function.compare(lambda x, k: (x.clamp(max=10) * k * 2, k))
 
 
 # Catches: gradients that are computed where no handler catches their errors.
@@ -216,3 +221,95 @@ def test_file_that_cannot_be_interrupted_is_killed(tmp_path, monkeypatch):
     file.write_text("import re\nre.match('(a+)+$', 'a' * 60 + 'b')\n" + RIGHT)
     found = check(GAE, file)
     assert not found.passed and not found.checked and "still running after 2 seconds and was ended" in found.message
+
+
+# Catches: an import in a function, or under another name, that is overlooked; the line of another statement.
+@pytest.mark.parametrize("code, line, name", [
+    ("from spinup.core.returns import gae as ours", 1, "spinup.core.returns"),
+    ("import spinup.ppo as p", 1, "spinup.ppo"),
+    ("def f():\n    import numpy, llm.algos.ppo", 2, "llm.algos.ppo"), ("x = 1\nimport llm\nimport spinup", 2, "llm")])
+def test_import_of_the_library_is_refused_with_its_line(code, line, name):
+    found = static(GAE, RIGHT + code)
+    assert not found.passed and found.line == RIGHT.count("\n") + line
+    assert f"imports {name}. The library contains the answer" in found.message
+
+
+# Catches: a refused import in the part of a file that a check does not run; a module with a similar name.
+@pytest.mark.parametrize("code", ["if __name__ == '__main__':\n    from spinup import ppo", "import spinup_of_mine"])
+def test_other_imports_are_allowed(code):
+    assert static(GAE, RIGHT + code).passed
+
+
+# Catches: a reference that is computed with the settings of the student's file, so that a correct answer fails.
+@pytest.mark.parametrize("name", ["3_1_gae", "4_1_kl_estimators"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_torch_settings_of_a_file_do_not_affect_its_check(name, inside, tmp_path, in_this_process):
+    entry, change = Entry(name), "torch.set_default_dtype(torch.float64); "
+    file, text = tmp_path / f"{name}.py", entry.solution
+    file.write_text(text.replace("    return ", f"    {change}return ") if inside else
+                    f"{text}{change}torch.set_grad_enabled(False)\n")
+    found = check(entry, file)
+    assert found.passed, found.message
+    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+
+
+# Catches: a call that sees, or changes afterwards, what another call got or returned.
+def test_each_call_of_a_students_function_gets_copies():
+    kept = torch.zeros(2)
+
+    def f(x, rows, net):
+        kept.add_(x)
+        x.zero_()
+        rows[0][0] = 9
+        nn.init.zeros_(net.weight)
+        return kept
+
+    x, rows, net = torch.ones(2), [[1, 2]], nn.Linear(2, 1)
+    weight, mine = net.weight.detach().clone(), StudentFunction("f", ["x", "rows", "net"], f, __file__)
+    first, second = mine(x, rows, net=net), mine(x, rows, net)
+    assert first.tolist() == [1, 1] and second.tolist() == [2, 2] and x.tolist() == [1, 1] and rows == [[1, 2]]
+    assert torch.equal(net.weight, weight)
+    assert mine.outcome({"x": x, "rows": rows, "net": net}).changed == ("x", "rows")
+
+
+# Catches: a property without the line of the student's file, or with an error message of the library.
+def test_error_in_a_property_is_reported_with_its_line(tmp_path, in_this_process):
+    entry, file = Entry("4_1_kl_estimators"), tmp_path / "4_1_kl_estimators.py"
+    last = "    return torch.expm1(log_r) - log_r\n"
+    line = entry.solution[:entry.solution.index(last)].count("\n") + 1
+    for instead, at, said in (("raise ValueError('no')", line, "k3 raised ValueError: no"),
+                              ("return logp", line, "the mean of k3 over the tokens"),
+                              ("return 'text'", 0, "what it returns cannot be used (TypeError")):
+        file.write_text(entry.solution.replace(last, f"    if logp.dtype == torch.float64: {instead}\n{last}"))
+        found = check(entry, file)
+        assert not found.passed and found.line == at and said in found.message
+
+
+# Catches: numbers of NumPy that are not compared with those of Python.
+def test_numbers_of_numpy_are_numbers():
+    exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
+    function = exercise.function("f", [case(x=2.5)])
+    function.reference(lambda x: (x > 2, x, 2))
+    function.compare(lambda x: (np.float64(x) > 2, np.float32(x), np.int64(x)))
+
+
+# Catches: a line of the checks, which have the same file name, that is blamed on the student's file.
+def test_line_of_a_file_that_hangs_is_its_own(tmp_path):
+    theirs, mine = CONTENT / "checks" / "3_1_gae.py", tmp_path / "3_1_gae.py"
+    rows = [f'  File "{file}", line {line} in f\n' for file, line in ((theirs, 3), (mine, 5), (mine, 7))]
+    assert current_line(rows, mine) == 5 and current_line(rows[:1], mine) == 0
+
+
+# Catches: a slow machine that is blamed on the student's file.
+def test_time_limit_blames_the_file_only_if_its_code_is_running():
+    assert overdue(20.0, "property", 5) == {
+        "message": "it was still running after 20 seconds; is there a loop that never ends?", "line": 5}
+    late = overdue(20.0, "property", 0)
+    assert late["checked"] is False and "seconds; this machine may be too slow or busy" in late["message"]
+    assert overdue(20.0, "probe", 5)["checked"] is False
+
+
+def test_description_of_a_network_names_shared_layers():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1).requires_grad_(False))
+    layers = described(nn.Sequential(net[0], net[1], net[0], net[2])).layers
+    assert [layer.same_as for layer in layers] == [-1, -1, 0, -1] and not layers[3].trainable
