@@ -155,8 +155,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if teacher is not None:
                 logp_teacher = logp_under(teacher, cfg, batch)
                 adv = k1(logp_teacher, r.logp, mask)                              # [B, T]
-                now = masked_mean(adv, mask)
-                adv = select(adv - running_mean(expected, now, cfg.memory), mask)
+                before = running_mean(expected, masked_mean(adv, mask), cfg.memory)
+                adv = select(adv - before, mask)
                 run.add(kl_to_teacher=masked_mean(k3(r.logp, logp_teacher, mask), mask))
             elif cfg.baseline == "others":
                 adv = leave_one_out(rewards, cfg.samples)[:, None]                # [B, 1]
@@ -168,8 +168,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 shifted = rewards - rewards.min()     # else whitening scales up rounding errors
                 adv = whiten(reward_to_go(shifted, kl, cfg.kl_coef, mask), mask)  # [B, T]
             else:
-                now = rewards.mean()
-                adv = (rewards - running_mean(expected, now, cfg.memory))[:, None]
+                adv = (rewards - running_mean(expected, rewards.mean(), cfg.memory))[:, None]
 
             # Update: one step only, because the gradient is valid for this policy only.
             rows = (adv != 0).any(1).nonzero()[:, 0]  # others have no gradient, but still count
