@@ -6,11 +6,8 @@ from typing import Any
 
 import gymnasium
 
-from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 
-EPISODES = 100          # of an evaluation; held-out problems of a language model
-STATES = "of spinup eval"                                     # initial states of the peer's evaluation, in raw files
 REFERENCES = {"sb3": "stable-baselines3", "zoo": "stable-baselines3 with the settings of RL Baselines3 Zoo"}
 
 
@@ -47,7 +44,7 @@ def check_peer(env: str, algorithm: str = "") -> None:
         raise UserError("--against needs stable-baselines3; type: pip install 'spinup-rl[bench]'")
     if algorithm and not has(algorithm):
         raise UserError(f"stable-baselines3 has no {algorithm}; leave out --against")
-    if is_atari(env) or not has_vectors(env):
+    if not has_vectors(env):
         raise UserError(f"--against needs an environment of Gymnasium with vector observations, and {env} is not one; "
                         "leave out --against")
 

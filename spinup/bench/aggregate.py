@@ -6,6 +6,7 @@ an array `[..., runs]` of normalised scores. The leading axes, if any, are those
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.stats import trim_mean
 
 from spinup.view.statistics import ENOUGH
 
@@ -18,9 +19,7 @@ def iqm(scores: Scores) -> np.ndarray:
     """Interquartile mean `[...]` of scores `[..., runs]` per environment: the mean of all runs of all environments
     without the lowest and the highest quarter (Agarwal et al., 2021, sec. 4.3). The number of runs in a quarter is
     rounded down."""
-    together = np.sort(np.concatenate(scores, -1), -1)
-    cut = together.shape[-1] // 4
-    return together[..., cut:together.shape[-1] - cut].mean(-1)
+    return trim_mean(np.concatenate(scores, -1), 0.25, axis=-1)
 
 
 def profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:

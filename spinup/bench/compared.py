@@ -58,11 +58,6 @@ class Trained:
         """Return the steps and the measure, `[rows]` each."""
         return self.curves.xy("steps", self.curves.measure)
 
-    @property
-    def counts_episodes(self) -> bool:
-        """Whether its rows have the columns that `learning` needs. Older runs of other libraries lack them."""
-        return {"episodes", "return_mean"} <= self.curves.progress.keys()
-
     def learning(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps and the measure, `[rows]` each, for statements about the speed of learning.
 
@@ -178,12 +173,6 @@ def limits(here: dict[str, list[Trained]]) -> tuple[float, float]:
         return known["low"], known["high"]
     low, high = float(found.min()), float(found.max())
     return low, high if high > low else low + 1
-
-
-def learning(run: Trained, here: dict[str, list[Trained]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return `Trained.learning` of a run, `[rows]` each; or its measure, if a run in its environment, `here`, lacks
-    the columns. So all runs of a table are measured alike."""
-    return run.learning() if all(x.counts_episodes for runs in here.values() for x in runs) else run.curve()
 
 
 def steps_to(curve: tuple[np.ndarray, np.ndarray], result: float) -> float | None:

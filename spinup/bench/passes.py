@@ -13,15 +13,16 @@ SECONDS = 2.0           # duration of the measurement
 WARM = 20               # gradient steps before the measurement
 
 
-def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool) -> float | None:
-    """Gradient steps per second of the passes alone, on one batch of noise; None for other algorithms.
+def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool) -> dict[str, float]:
+    """Return `networks_alone_per_second`: gradient steps per second of the passes alone, on one batch of noise; {} for
+    other algorithms.
 
     The passes: targets forward; critics forward and backward; actor forward, through the critics in its loss, and
     backward to its own weights only. There are no losses, no optimiser, no replay buffer and no environment. plain: use
     torch's linear layers, as a peer does, instead of `spinup.core.fast.linear`.
     """
     if algo not in ("td3", "sac"):
-        return None
+        return {}
     module, made = importlib.import_module(f"spinup.algos.{algo}"), make(env)
     policy = module.make_policy(module.Config(env=env, **settings), made.observation_space, made.action_space)
     made.close()
@@ -50,4 +51,4 @@ def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool
     while (seconds := time.perf_counter() - started) < SECONDS:
         step(steps)
         steps += 1
-    return round(steps / seconds, 1)
+    return {"networks_alone_per_second": round(steps / seconds, 1)}

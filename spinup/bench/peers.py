@@ -17,9 +17,9 @@ from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
-from spinup.bench.against import EPISODES, STATES, zoo
+from spinup.bench.against import zoo
 from spinup.bench.passes import networks_alone
-from spinup.bench.process import work
+from spinup.bench.process import EPISODES, work
 from spinup.bench.speed import report
 from spinup.bench.tasks import counted_from, is_atari
 from spinup.envs.ids import find_id
@@ -35,8 +35,7 @@ Settings = dict[str, Any]
 def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     """Train for the same number of steps as spinup; return the result of `spinup.bench.speed.report`."""
     found = run(stable_baselines3, folder, job)
-    alone = networks_alone(job["algo"], job["env"], job["settings"], plain=True)
-    return found if alone is None else {**found, "networks_alone_per_second": alone}
+    return found | networks_alone(job["algo"], job["env"], job["settings"], plain=True)
 
 
 def run_sbx(folder: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
             "settings": zoo(job["algo"], job["env"]) if job["against"] == "zoo" else {},
             "R100": float(np.mean(training)) if training else None, "E100": float(np.mean(found)),
             "steps": model.num_timesteps, "seconds": round(seconds, 3), "training_returns": training,
-            "evaluation_returns": found, "states": STATES, "version": stable_baselines3.__version__,
+            "evaluation_returns": found, "version": stable_baselines3.__version__,
             "curve": curve.rows, "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},
             "peak_memory": peak_memory()}
 

@@ -24,6 +24,7 @@ from spinup.runs.records import finished, merge_versions
 from spinup.runs.resuming import HOW, check_same
 from spinup.view.process import SAFE
 
+EPISODES = 100          # of an evaluation; held-out problems of a language model
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

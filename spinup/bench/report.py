@@ -18,7 +18,6 @@ from spinup.bench.compared import (
     evaluated,
     grouped,
     labels,
-    learning,
     limits,
     published,
     read,
@@ -136,8 +135,8 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
                   f"{SAME_STEPS:.0%} of the steps of the longest run. The table of the environment shows the steps.")
     if any(len({*map(len, found)}) > 1 for found in each.values()):
         page.text("Environments with more runs have a larger weight in the IQM.")
-    curves = {label: [pictures.on_grid([learning(run, groups[env]) for run in groups[env][label]],
-                                       limits(groups[env]), longest(groups[env])) for env in envs] for label in each}
+    curves = {label: [pictures.on_grid([run.learning() for run in groups[env][label]], limits(groups[env]),
+                                       longest(groups[env])) for env in envs] for label in each}
     ends = {label: max(run.result["steps"] / longest(groups[env]) for env in envs for run in groups[env][label])
             for label in each}
     page.pictures(pictures.intervals(f"iqm_{place}", each, looks), pictures.profiles(f"profiles_{place}", each, looks),
@@ -178,7 +177,7 @@ def one_environment(page: Page, place: int, env: str, here: dict[str, list[Train
     ordered = sorted(here.items(), key=lambda item: -np.mean(found[item[0]]))
     for label, runs in ordered:
         tests = [run.evaluated for run in runs if run.evaluated is not None]
-        reached = [n for run in runs if (n := steps_to(learning(run, here), solved)) is not None]
+        reached = [n for run in runs if (n := steps_to(run.learning(), solved)) is not None]
         memory = [run.result["peak_memory"] for run in runs if isinstance(run.result.get("peak_memory"), int | float)]
         spread = interval(tests, range_of(runs[0].curves.measure))
         part = f" ({len(tests)} of {len(runs)} runs)" if 0 < len(tests) < len(runs) else ""
@@ -220,8 +219,7 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
               f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes, "
               f"or of all if there are fewer. Steps to a result are the steps until the mean return of the last "
               f"{RECENT} or more training episodes reaches it, averaged over the runs that reach it; the result has "
-              f"the normalised score {SOLVED}. Sample efficiency uses the same mean. Both use R100 in an environment "
-              f"where a run did not record its episodes. Seconds are those of training. "
+              f"the normalised score {SOLVED}. Sample efficiency uses the same mean. Seconds are those of training. "
               f"Peak memory is the maximum over the runs, including libraries.")
     page.heading("Commands and versions")
     rows = [("environment", "algorithm", "seeds", "commit", "command")]

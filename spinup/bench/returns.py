@@ -6,8 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.against import REFERENCES, STATES, check_peer, zoo
-from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, revisions, spinup, versions_of
+from spinup.bench.against import REFERENCES, check_peer, zoo
+from spinup.bench.process import (
+    ONE_THREAD,
+    check_out,
+    child,
+    finish,
+    finished_run,
+    in_turn,
+    revisions,
+    spinup,
+    versions_of,
+)
 from spinup.bench.suite import EVALUATION, read_evaluation, write_evaluation
 from spinup.envs.ids import full_id
 from spinup.errors import UserError, check_names
@@ -18,22 +28,9 @@ from spinup.runs.files import read_json, write_json
 from spinup.runs.folders import safe
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
-from spinup.runs.records import finished, read_result, read_run
+from spinup.runs.records import read_result, read_run
 from spinup.runs.resuming import HOW, check_same
 from spinup.view.statistics import difference_interval, in_words, interval
-
-# (algorithm, environment) -> {measure: promised mean over seeds}
-GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300},
-         ("ppo", "Pendulum-v1"): {"E100": -200}, ("ppo", "Acrobot-v1"): {"E100": -90},
-         ("ppo", "InvertedPendulum-v5"): {"E100": 950},
-         ("ppo", "HalfCheetah-v5"): {"R100": 1443}, ("ppo", "Hopper-v5"): {"R100": 2383},
-         ("dqn", "CartPole-v1"): {"E100": 475}, ("dqn", "Acrobot-v1"): {"E100": -85},
-         ("dqn", "MountainCar-v0"): {"E100": -115}, ("ddpg", "Pendulum-v1"): {"E100": -165},
-         ("td3", "Pendulum-v1"): {"E100": -165}, ("sac", "Pendulum-v1"): {"E100": -165},
-         ("td3", "HalfCheetah-v5"): {"E100": 6100}, ("sac", "HalfCheetah-v5"): {"E100": 7330},
-         ("trpo", "CartPole-v1"): {"E100": 500}, ("trpo", "Hopper-v5"): {"R100": 1161},
-         ("rainbow", "CartPole-v1"): {"E100": 475}, ("rainbow", "LunarLander-v3"): {"E100": 200},
-         ("sac_discrete", "CartPole-v1"): {"E100": 450}}
 
 
 def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False,
@@ -55,53 +52,75 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     UserError before any run: a setting is wrong, a folder holds another run, or the other library cannot be compared.
     """
     check_out(out)
+    env = full_id(env)
+    check_comparison(algorithm, env, against, peer_seeds)
+    asked = {"preset": None if preset == "auto" else preset, "total_steps": total_steps, "compile": compile or None}
+    asked = {setting: value for setting, value in asked.items() if value is not None}
+    chosen = [setting if value is True else f"{value}" for setting, value in asked.items()]
+    name = safe("_".join(["bench", algorithm, env, *chosen]))
+    folders = [log_dir / name / f"{name}_s{seed}" for seed in seeds]
+    check_runs(algorithm, env, asked, dict(zip(seeds, folders, strict=True)))
+    flags = [word for setting, value in asked.items() for word in in_flags(setting, value)]
+    alone = [] if workers == 1 else ["--threads", "1"]
+    runs = in_turn(lambda seed: _one(algorithm, env, seed, name, log_dir, [*flags, *alone]), seeds, workers)
+    peers = in_turn(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], against, log_dir / name),
+                    (peer_seeds or seeds) if against else [], workers)
+    words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
+             *(["--against", against] if against else []),
+             *(["--peer-seeds", *map(str, peer_seeds)] if peer_seeds else [])]
+    result = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": read_run(folders[0])["config"],
+              "versions": versions_of(folders), "git": revisions(folders), **summary("", runs)}
+    if not asked.keys() - {"compile"}:
+        print_reached(algorithm, env)
+    result |= compared(result["E100"], peers, REFERENCES[against]) if peers else {"goal": {}, "met": True}
+    return finish(result, out, runs=runs, **({"peers": peers} if peers else {}))
+
+
+def check_comparison(algorithm: str, env: str, against: str | None, peer_seeds: list[int] | None) -> None:
+    """UserError if the comparison with another library is impossible."""
     if against is not None and against not in REFERENCES:
         raise UserError(f"against is {' or '.join(map(repr, REFERENCES))}, not {against!r}")
-    env, found = full_id(env), find(algorithm)
+    find(algorithm)
     if against:
         check_peer(env, algorithm)
     if against == "zoo":
         zoo(algorithm, env)
     if peer_seeds and not against:
         raise UserError("--peer-seeds are seeds of another library; add --against sb3 or --against zoo")
-    asked = {"preset": None if preset == "auto" else preset, "total_steps": total_steps, "compile": compile or None}
-    asked = {setting: value for setting, value in asked.items() if value is not None}
-    given = {"env": env, **{setting: value for setting, value in asked.items() if setting != "preset"}}
+
+
+def check_runs(algorithm: str, env: str, asked: dict[str, Any], folders: dict[int, Path]) -> None:
+    """UserError if a setting is wrong, or the folder of a seed holds another run. asked: the preset and settings that
+    were given."""
+    found, given = find(algorithm), {"env": env, **{name: value for name, value in asked.items() if name != "preset"}}
     check_names(given, settings_of(found.load().Config), f"{algorithm} has no setting")
-    config, _ = configure(found, given, preset)
-    flags = [word for setting, value in asked.items() for word in in_flags(setting, value)]
-    chosen = [setting if value is True else f"{value}" for setting, value in asked.items()]
-    name = safe("_".join(["bench", algorithm, env, *chosen]))
-    for seed in seeds:
-        folder = log_dir / name / f"{name}_s{seed}"
+    config, _ = configure(found, given, asked.get("preset", "auto"))
+    for seed, folder in folders.items():
         if (folder / "config.json").exists():
             check_same(folder, algorithm, replace(config, seed=seed), HOW - {"compile"}, "choose another --log-dir")
-    alone = [] if workers == 1 else ["--threads", "1"]
-    runs = in_turn(lambda seed: _one(algorithm, env, seed, name, log_dir, [*flags, *alone]), seeds, workers)
-    peers = in_turn(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], against, log_dir / name),
-                    (peer_seeds or seeds) if against else [], workers)
-    folders = [log_dir / name / f"{name}_s{seed}" for seed in seeds]
-    about = read_run(folders[0])
-    goal = GOALS.get((algorithm, env), {}) if not asked.keys() - {"compile"} else {}
-    words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
-             *(["--against", against] if against else []),
-             *(["--peer-seeds", *map(str, peer_seeds)] if peer_seeds else [])]
-    result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
-                              "versions": versions_of(folders), "git": revisions(folders), **summary("", runs)}
-    if peers:
-        result["peer"] = summary(f"{REFERENCES[against]}: ", peers)
-        goal = {"E100": result["peer"]["E100"]["mean"]}
-        values = result["E100"]["seeds"], result["peer"]["E100"]["seeds"]
-        result["difference"] = {"mean": float(np.mean(values[0]) - np.mean(values[1])),
-                                "interval": difference_interval(*values)}
-        between = result["difference"]["interval"]
-        print(f"E100 minus that of {REFERENCES[against]}: {result['difference']['mean']:.1f}",
-              f"(95 % interval {between[0]:.1f} to {between[1]:.1f})" if between else "")
-    result["goal"] = goal
-    result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
-    for measure, least in goal.items():
-        print(f"goal: {measure} {least:.1f}: {'met' if result[measure]['mean'] >= least else 'missed'}")
-    return finish(result, out, runs=runs, **({"peers": peers} if peers else {}))
+
+
+def print_reached(algorithm: str, env: str) -> None:
+    """Print the published returns of the preset, if there are any."""
+    known = find(algorithm).presets.get(env, {}).get("reached")
+    if known:
+        found = ", ".join(f"{measure} {known[measure]:.1f}" for measure in ("R100", "E100") if measure in known)
+        print(f"published for this preset: {found} (seeds: {known['seeds']}; {known['file']})")
+
+
+def compared(ours: dict[str, Any], peers: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """Print and return the returns of the peer, the difference of E100, and the goal: that our mean reaches the peer's.
+
+    ours: the summary of our E100. peers: results of the peer's runs. name: the peer's.
+    """
+    peer = summary(f"{name}: ", peers)
+    values, least = (ours["seeds"], peer["E100"]["seeds"]), peer["E100"]["mean"]
+    difference, between = float(np.mean(values[0]) - np.mean(values[1])), difference_interval(*values)
+    print(f"E100 minus that of {name}: {difference:.1f}",
+          f"(95 % interval {between[0]:.1f} to {between[1]:.1f})" if between else "")
+    met = ours["mean"] >= least
+    print(f"goal: E100 {least:.1f}: {'met' if met else 'missed'}")
+    return {"peer": peer, "difference": {"mean": difference, "interval": between}, "goal": {"E100": least}, "met": met}
 
 
 def in_flags(setting: str, value: Any) -> list[str]:
@@ -126,31 +145,24 @@ def _peer(algorithm: str, env: str, seed: int, steps: int, against: str, folder:
     """Returns of stable-baselines3 with one seed; kept in a file, so it trains only once. UserError if the file is
     damaged, or of another run."""
     path = folder / f"{against}_{steps}_s{seed}.json"
+    job = {"algo": algorithm, "env": env, "seed": seed, "against": against}
     if not path.exists():
-        job = {"algo": algorithm, "env": env, "seed": seed, "total_steps": steps, "against": against}
-        write_json(path.absolute(), child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
+        write_json(path.absolute(), child("spinup.bench.peers", "returns", {**job, "total_steps": steps},
+                                          environment=ONE_THREAD))
     advice = f"delete {path}, and type the same command"
     found = read_json(path, advice)
-    if not isinstance(found, dict) or [found.get(key) for key in ("algo", "env", "seed", "against")] != [
-            algorithm, env, seed, against] or not {"R100", "E100", "steps", "seconds"} <= set(found):
+    needed = {*job, "R100", "E100", "steps", "seconds", "settings", "version"}
+    if not isinstance(found, dict) or not needed <= found.keys() or {key: found[key] for key in job} != job:
         raise UserError(f"{path} is not the result of this run of stable-baselines3; {advice}")
     about = zoo(algorithm, env) if against == "zoo" else {}
-    installed = version("stable-baselines3")
-    if found.get("settings", about) != about or found.get("version", installed) != installed:
+    if (found["settings"], found["version"]) != (about, version("stable-baselines3")):
         raise UserError(f"{path} was made with other settings or another version of stable-baselines3; {advice}")
-    if found.get("states") != STATES:
-        raise UserError(f"{path} comes from an older version of spinup, which used other initial states; {advice}")
     return with_an_episode(found)
 
 
 def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: list[str]) -> dict[str, Any]:
     """Train and evaluate one seed."""
-    folder = log_dir / name / f"{name}_s{seed}"
-    if not (folder / "config.json").exists():
-        spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, f"--log-dir={log_dir}", "--quiet",
-               *flags)
-    elif not finished(folder):
-        spinup("resume", str(folder.absolute()))
+    folder = finished_run(algorithm, env, seed, name, log_dir, *flags)
     done, progress = read_result(folder), read_progress(folder)
     if read_evaluation(folder) is None:
         write_evaluation(folder, spinup("eval", str(folder.absolute()), "--json"))

@@ -135,8 +135,8 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     if counted_from(s):                                                   # compilation was before that
         before = counted_from(s), progress["wall_seconds"][first]
     return report(result["steps"], result["seconds"], whole_call, result["returns"],
-                  read_json(run.directory / "config.json")["versions"], compile_seconds, before,
-                  networks_alone(job["algo"], job["env"], s, plain=False))
+                  read_json(run.directory / "config.json")["versions"], compile_seconds, before
+                  ) | networks_alone(job["algo"], job["env"], s, plain=False)
 
 
 def above_pace(progress: dict[str, list[float]], seconds: float, row: int = 0) -> float:
@@ -147,8 +147,7 @@ def above_pace(progress: dict[str, list[float]], seconds: float, row: int = 0) -
 
 
 def report(steps: int, seconds: float, whole_call: float, returns: list[float], versions: dict[str, str],
-           compile_seconds: float = 0.0, before: tuple[int, float] = (0, 0.0),
-           networks_alone_per_second: float | None = None) -> dict[str, Any]:
+           compile_seconds: float = 0.0, before: tuple[int, float] = (0, 0.0)) -> dict[str, Any]:
     """Return the measurements of one run.
 
     steps, seconds: of the whole training run, with compilation. before: the steps and seconds at the beginning that do
@@ -157,13 +156,12 @@ def report(steps: int, seconds: float, whole_call: float, returns: list[float], 
     environments and networks.
     """
     counted = seconds - before[1] - (0 if before[0] else compile_seconds)
-    alone = {} if networks_alone_per_second is None else {"networks_alone_per_second": networks_alone_per_second}
     return {"steps": steps, "seconds": round(counted, 3), "steps_per_second": round((steps - before[0]) / counted, 1),
             "seconds_before": round(before[1], 3),
             "whole_run_steps_per_second": round(steps / seconds, 1),
             "compile_seconds": round(compile_seconds, 2), "whole_call_seconds": round(whole_call, 3),
             "return": round(sum(returns) / len(returns), 2) if returns else None, "episodes": len(returns),
-            "versions": versions, **alone}
+            "versions": versions}
 
 
 def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:

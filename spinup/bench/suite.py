@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from spinup import registry
-from spinup.bench.against import EPISODES, STATES, check_peer, has
-from spinup.bench.process import ONE_THREAD, child, in_turn
+from spinup.bench.against import check_peer, has
+from spinup.bench.process import EPISODES, ONE_THREAD, child, in_turn
 from spinup.errors import UserError, nearest
 from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
 from spinup.runs.config import RunConfig
@@ -44,7 +44,7 @@ EACH = 4                # fewest evaluations per process; with fewer, its start 
 @cache
 def suites() -> dict[str, dict[str, dict[str, float]]]:
     """Return the environments of each suite, with their steps and the returns of the normalised scores 0 and 1."""
-    return tomllib.loads(Path(__file__).with_suffix(".toml").with_stem("suites").read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
 
 
 def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[str] = (), envs: Sequence[str] = (),
@@ -224,9 +224,8 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         name = safe(f"sb3_{algo}_{env}")
         directory = folder / name / f"{name}_s{seed}"
         about = read_run(directory) if finished(directory) else {}
-        installed = version("stable-baselines3")
-        same = about.get("versions", {}).get("stable-baselines3", installed) == installed
-        if not about or about.get("asked", steps) != steps or not same or about.get("states") != STATES:
+        wanted = steps, version("stable-baselines3")
+        if not about or (about["asked"], about["versions"]["stable-baselines3"]) != wanted:
             directory.mkdir(parents=True, exist_ok=True)
             for old in ("result.json", "progress.csv", EVALUATION):       # of other steps, or another version
                 (directory / old).unlink(missing_ok=True)
@@ -254,7 +253,7 @@ def write_peer(directory: Path, found: dict[str, Any], asked: int) -> None:
     writer.writerows(dict(zip(curve, row, strict=True)) for row in zip(*curve.values(), strict=True))
     write_json(directory / "config.json", {
         "algorithm": f"sb3 {found['algo']}", "measure": "return_mean_100", "versions": found["versions"], "git": None,
-        "asked": asked, "states": STATES,
+        "asked": asked,
         "config": {"env": found["env"], "seed": found["seed"], "total_steps": found["steps"]}})
     write_whole(directory / "progress.csv", text.getvalue().encode())
     write_json(directory / EVALUATION, {"episodes": EPISODES, "mean": found["E100"],

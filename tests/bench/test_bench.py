@@ -26,6 +26,7 @@ from spinup.core.fast.linear import Layers
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.machine import git_revision
+from spinup.registry import find
 from spinup.runs.log import read_progress
 from spinup.runs.run import Run
 
@@ -299,12 +300,13 @@ def test_networks_alone_computes_only_the_passes_of_a_gradient_step(algo, calls,
     monkeypatch.setattr(passes, "SECONDS", -1.0)
     monkeypatch.setattr(passes, "WARM", 4)
     s = {**TASKS[algo, "HalfCheetah-v5"].settings, **TINY}
-    assert networks_alone(algo, "HalfCheetah-v5", s, plain=False) == 0    # no step in a time of 0
+    found = networks_alone(algo, "HalfCheetah-v5", s, plain=False)
+    assert found == {"networks_alone_per_second": 0}                      # no step in a time of 0
     assert len(multiplied) == products
     assert len(seen) == calls and {shape[0] for shape in seen} == {8} and {shape[1] for shape in seen} == {17, 23}
     networks_alone(algo, "HalfCheetah-v5", s, plain=True)
     assert len(seen) == calls                                             # torch's own layers
-    assert networks_alone("dqn", "CartPole-v1", TASKS["dqn", "CartPole-v1"].settings, plain=True) is None
+    assert networks_alone("dqn", "CartPole-v1", TASKS["dqn", "CartPole-v1"].settings, plain=True) == {}
 
 
 def test_speed_benchmark_runs_end_to_end(tmp_path, monkeypatch, capsys, one_thread, fork_python):
@@ -409,35 +411,41 @@ def test_time_to_prints_nothing_for_an_algorithm_that_cannot_train(capsys):
     assert capsys.readouterr().out == ""
 
 
-# Catches: a missing seed; an evaluation of another length; a goal that does not change the exit code; a run that is
-# repeated.
-def test_returns_trains_each_seed_and_its_goal_sets_the_exit_code(tmp_path, monkeypatch, capsys, here):
-    preset = returns_module.configure
-    monkeypatch.setattr(returns_module, "spinup", lambda *words: here(
-        *words, *(["--total-steps", "8192"] if words[0] == "ppo" else [])))
-    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given, name: preset(
-        algorithm, {**given, "total_steps": 8192}, name))
+# Catches: a missing seed; an evaluation of another length; a run that is repeated; published returns of the preset
+# beside those of other settings.
+def test_returns_trains_and_evaluates_each_seed(tmp_path, monkeypatch, capsys, here):
+    for module in (process, returns_module):
+        monkeypatch.setattr(module, "spinup", here)
 
-    def goes(goal: float) -> tuple[int, dict]:
-        monkeypatch.setitem(returns_module.GOALS, ("ppo", "CartPole-v1"), {"E100": goal})
-        code = returns_module.returns("ppo", "CartPole-v1", seeds=[1, 2], log_dir=tmp_path, out=tmp_path / "raw.json")
-        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+    def goes() -> tuple[int, dict]:
+        code = returns_module.returns("ppo", "CartPole-v1", seeds=[1, 2], total_steps=8192, log_dir=tmp_path,
+                                      out=tmp_path / "raw.json")
+        lines = capsys.readouterr().out.splitlines()
+        assert not any(line.startswith("published") for line in lines)
+        return code, json.loads(lines[-1])
 
-    code, result = goes(9)                                                # an untrained policy falls after 9 steps
-    assert code == 0 and result["met"] and len(result["E100"]["seeds"]) == 2
+    code, result = goes()
+    assert code == 0 and result["met"] and result["goal"] == {} and len(result["E100"]["seeds"]) == 2
     raw = json.loads((tmp_path / "raw.json").read_text())
     assert [r["seed"] for r in raw["runs"]] == [1, 2]
     assert all(len(r["evaluation_returns"]) == 100 and len(r["curve"]["steps"]) == 8192 // 512 for r in raw["runs"])
     assert result["R100"]["mean"] == pytest.approx(sum(sum(r["training_returns"]) for r in raw["runs"]) / 200)
-    progress = tmp_path / "bench_ppo_CartPole-v1" / "bench_ppo_CartPole-v1_s1" / "progress.csv"
+    progress = tmp_path / "bench_ppo_CartPole-v1_8192" / "bench_ppo_CartPole-v1_8192_s1" / "progress.csv"
     before = progress.stat().st_mtime_ns
-    code, result = goes(501)                                              # above the largest return of CartPole
-    assert code == 1 and not result["met"]
-    assert progress.stat().st_mtime_ns == before                          # finished runs are not repeated
+    assert goes() == (code, result) and progress.stat().st_mtime_ns == before
+
+
+# Catches: the goal of another measure; a mean that equals the peer's and misses the goal.
+@pytest.mark.parametrize("peers, met", [((20.0, 40.0), True), ((20.0, 41.0), False)])
+def test_goal_is_the_mean_of_the_peer(peers, met, capsys):
+    runs = [{"seed": 1, "R100": 99.0, "E100": found, "steps": 9, "seconds": 1.0} for found in peers]
+    found = returns_module.compared({"mean": 30.0, "seeds": [30.0]}, runs, "the peer")
+    assert found["met"] is met and found["goal"] == {"E100": sum(peers) / 2}
+    assert capsys.readouterr().out.splitlines()[-1] == f"goal: E100 {sum(peers) / 2:.1f}: {'met' if met else 'missed'}"
 
 
 def test_returns_evaluates_an_existing_off_policy_run(tmp_path, monkeypatch, capsys, here):
-    """An existing run of SAC is evaluated. It is too short, so it misses the goal of its preset."""
+    """An existing run of SAC is evaluated, and the published returns of its preset are beside its own."""
     from spinup.algos import sac
     name, small = "bench_sac_Pendulum-v1", {"total_steps": 250, "learning_starts": 200, "hidden": (8,)}
     sac.train(sac.Config(env="Pendulum-v1", **small, seed=3, threads=1, log_dir=str(tmp_path), exp_name=name,
@@ -446,11 +454,14 @@ def test_returns_evaluates_an_existing_off_policy_run(tmp_path, monkeypatch, cap
         returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path)
     monkeypatch.setattr(returns_module, "configure", lambda algorithm, given, preset: (
         algorithm.load().Config(**given, **small), "none"))
+    monkeypatch.setattr(returns_module, "finished_run", lambda *_: tmp_path / name / f"{name}_s3")
     monkeypatch.setattr(returns_module, "spinup", here)
     capsys.readouterr()
-    assert returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path) == 1
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["goal"] == {"E100": -165} and not result["met"]
+    assert returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    result, reached = json.loads(lines[-1]), find("sac").presets["Pendulum-v1"]["reached"]
+    assert lines[-2] == (f"published for this preset: R100 {reached['R100']}, E100 {reached['E100']} (seeds: 5; "
+                         f"{reached['file']})")
     assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200
 
 
@@ -461,7 +472,7 @@ def test_parallel_runs_have_one_thread_each(tmp_path, monkeypatch):
     def stop(*words):
         typed.append(words)
         raise UserError("stopped")
-    monkeypatch.setattr(returns_module, "spinup", stop)
+    monkeypatch.setattr(process, "spinup", stop)
     for workers in (1, 2):
         with pytest.raises(UserError, match="stopped"):
             returns_module.returns("ppo", "CartPole-v1", seeds=[1], workers=workers, log_dir=tmp_path)
@@ -472,7 +483,8 @@ def test_parallel_runs_have_one_thread_each(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_returns_compares_runs_without_a_preset_with_a_peer(tmp_path, monkeypatch, capsys, here, fork_python):
     fork_python(process)
-    monkeypatch.setattr(returns_module, "spinup", here)
+    for module in (process, returns_module):
+        monkeypatch.setattr(module, "spinup", here)
     words = {"seeds": [1], "preset": "none", "total_steps": 1100, "against": "sb3", "log_dir": tmp_path}
     code = returns_module.returns("ppo", "CartPole-v1", **words, out=tmp_path / "raw.json")
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -489,7 +501,7 @@ def test_returns_compares_runs_without_a_preset_with_a_peer(tmp_path, monkeypatc
     assert returns_module.returns("ppo", "CartPole-v1", **words) == code
     (file,) = tmp_path.rglob("sb3_1024_s1.json")
     for content in ("", "[]", "{}", *(json.dumps(peer | other) for other in (
-            {"seed": 7}, {"settings": {"gamma": 0.9}}, {"version": "1.0"}, {"states": "others"}))):
+            {"seed": 7}, {"settings": {"gamma": 0.9}}, {"version": "1.0"}))):
         file.write_text(content)
         with pytest.raises(UserError, match=r"sb3_1024_s1.json .*; delete .*sb3_1024_s1.json, and type the same"):
             returns_module.returns("ppo", "CartPole-v1", **words)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu, trim_mean
+from scipy.stats import mannwhitneyu
 
 from spinup.bench import pictures
 from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
-from spinup.bench.compared import grouped, in_label, learning, limits, read, steps_to
+from spinup.bench.compared import grouped, in_label, limits, read, steps_to
 from spinup.bench.page import Page, Picture
 from spinup.bench.pictures import on_grid
 from spinup.bench.report import report
@@ -31,7 +31,7 @@ THEIRS = [RNG.normal(0.5, size=5), RNG.normal(size=5).round(1), RNG.normal(-0.5,
 
 # Catches: quarters that are cut in each environment; ties that count as losses; a profile with >= in place of >.
 def test_aggregates_are_those_of_the_paper():
-    assert iqm(OURS) == pytest.approx(trim_mean(np.concatenate(OURS), 0.25))
+    assert iqm(OURS) == pytest.approx(np.sort(np.concatenate(OURS))[3:-3].mean())          # 15 runs
     expected = np.mean([mannwhitneyu(x, y, alternative="greater").statistic / 25
                         for x, y in zip(OURS, THEIRS, strict=True)])
     assert improvement(OURS, THEIRS) == pytest.approx(expected)
@@ -278,9 +278,6 @@ def test_speed_of_learning_is_measured_over_recent_episodes(trained, tmp_path):
     steps, values = run.learning()
     assert steps.tolist() == [3, 5, 6] and values.tolist() == [5.0, 15.0, 32.0]
     assert [steps_to(run.learning(), x) for x in (15, 400)] == [5, None]
-    (other,), *_ = read([trained("dqn", "CartPole-v1", 1, 100.0)])        # its log has no episode counts
-    assert [x.tolist() for x in learning(run, {"ppo": [run]})] == [x.tolist() for x in run.learning()]
-    assert learning(run, {"ppo": [run], "dqn": [other]})[1].tolist() == [1.0] * 6
     run.about["config"]["num_envs"] = 100
     assert [x.tolist() for x in run.learning()] == [[6], [32.0]]
 

@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -153,8 +154,9 @@ def test_failed_run_has_no_peer_and_a_peer_is_retrained_for_new_steps(tmp_path, 
 
     def train(module, what, job, **_):
         asked.append(job["total_steps"])
-        return {**job, "curve": {"steps": [1]}, "versions": {}, "steps": job["total_steps"] + 88, "E100": 1.0, "R100":
-                1.0, "evaluation_returns": [], "training_returns": [], "seconds": 1, "peak_memory": 1}
+        return {**job, "curve": {"steps": [1]}, "versions": {"stable-baselines3": version("stable-baselines3")},
+                "steps": job["total_steps"] + 88, "E100": 1.0, "R100": 1.0, "evaluation_returns": [],
+                "training_returns": [], "seconds": 1, "peak_memory": 1}
 
     monkeypatch.setattr(Grid, "run", run)
     monkeypatch.setattr(suite_module, "evaluate", lambda *_: 0)
