@@ -46,9 +46,8 @@ class Player:
 
     Attributes:
         name: its unique name in tables.
-        moves: the function that chooses its moves.
-        reader: the function that chooses its moves if it reads the moves so far and not the board; then `moves` is not
-            used.
+        moves: the function that chooses its moves; None if it has a reader.
+        reader: the function that chooses its moves if it reads the moves so far and not the board.
         version: changes if the player changes, so that old results do not count for it.
         steps: training steps, if it was trained; its x coordinate in the figure.
         family: the name shared by all versions of one run.
@@ -57,7 +56,7 @@ class Player:
     """
 
     name: str
-    moves: Moves
+    moves: Moves | None = None
     version: str = ""
     steps: int | None = None
     family: str = ""
@@ -158,7 +157,7 @@ def trained(directory: Path, env: str, versions: int) -> list[Player]:
 
     def player(label: str, version: str, steps: int, net: Any = None) -> Player:
         if make:                                                          # a language model reads the moves so far
-            return Player(label, random_moves, version, steps, name, reader=make(net))
+            return Player(label, None, version, steps, name, reader=make(net))
         return Player(label, moves if net is None else past_self(policy.module.pi, net), version, steps, name)
 
     weights = checkpoint["parts"]["model" if algorithm.family else "policy"]
@@ -218,8 +217,8 @@ def own(file: Path, seconds: float, memory_mb: int) -> Player:
         raise UserError(f"{file} cannot be read ({(error.strerror or '').lower()}); give a Python file with a function "
                         "act(observation, mask)") from None
     process = Process(file, seconds, memory_mb)
-    player = Player(file.stem, lambda *_: np.array([]), hashlib.sha256(source).hexdigest()[:16], patience=3,
-                    close=process.close, note=process.note)
+    player = Player(file.stem, version=hashlib.sha256(source).hexdigest()[:16], patience=3, close=process.close,
+                    note=process.note)
 
     def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         chosen = []

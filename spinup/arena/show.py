@@ -20,8 +20,7 @@ def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
     found = record.strengths()
     rows = []
     for i in np.argsort(-found.rating):
-        against = record.scores[i] + record.scores[:, i]
-        games = float(against.sum())
+        games = int(record.games[i])
         faults = "; ".join(f"{fault} ({n} game{'s' * (n != 1)})" for fault, n in record.faults[i].items())
         if i < len(players):
             texts = ("out: " * players[i].out + faults, players[i].note())
@@ -29,7 +28,7 @@ def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
             texts = (faults, "absent this time")
         notes = "; ".join(text for text in texts if text)
         rows.append({"name": record.names[i], "rating": float(found.rating[i]), "low": float(found.low[i]),
-                     "high": float(found.high[i]), "elo": float(record.elo[i]), "games": int(games),
+                     "high": float(found.high[i]), "elo": float(record.elo[i]), "games": games,
                      "score": float(record.scores[i].sum() / games) if games else None,
                      "forfeited": sum(record.faults[i].values()), "notes": notes})
     return rows

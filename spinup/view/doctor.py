@@ -50,13 +50,13 @@ os._exit(0)
 """
 
 
-def doctor(log_dir: str = "runs") -> int:
+def doctor() -> int:
     """Print one line per check: ok, missing (optional) or problem. Return the exit code, 1 if there is a problem."""
     console = Console()
     probes = {way: start(way) for way in graphics()[:2]}                  # slow; they run during the other checks
     lines = [*machine(), core := packages()]
     if core[1] == "ok":
-        lines += [source(), *devices(), *mujoco(probes), compiler(), folder(log_dir), *extras()]
+        lines += [source(), *devices(), *mujoco(probes), compiler(), folder(), *extras()]
     for probe in probes.values():
         probe.kill()
     width = max(len(what) for what, _, _ in lines)
@@ -70,15 +70,13 @@ def doctor(log_dir: str = "runs") -> int:
 
 def machine() -> list[Line]:
     """Rows about Python, cores, memory and accelerator."""
-    new = sys.version_info >= (3, 11)
     try:
         from spinup.machine import cores, free_memory
         room = [("CPU cores", "ok", f"{cores()} for this process"),
                 ("memory", "ok", f"{free_memory() / 2**30:.1f} GiB free")]
     except ImportError:                                                   # psutil is missing; `packages` reports it
         room = []
-    return [("python", "ok" if new else "problem",
-             f"{platform.python_version()} at {sys.executable}{'' if new else '; 3.11 or later is needed'}"),
+    return [("python", "ok", f"{platform.python_version()} at {sys.executable}"),
             ("platform", "ok", platform.platform()), *room]
 
 
@@ -214,14 +212,14 @@ def compiler() -> Line:
     return what, "ok", f"{path}, for --compile"
 
 
-def folder(log_dir: str) -> Line:
-    """Row about whether runs can be written to the folder."""
+def folder() -> Line:
+    """Row about whether runs can be written to the default folder."""
     from spinup.runs.folders import check_writable
     try:
-        check_writable(Path(log_dir))
+        check_writable(Path("runs"))
     except UserError as error:
         return "log folder", "problem", str(error)
-    return "log folder", "ok", f"{Path(log_dir).absolute()} can be written to"
+    return "log folder", "ok", f"{Path('runs').absolute()} can be written to"
 
 
 def extras() -> list[Line]:

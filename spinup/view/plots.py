@@ -117,22 +117,12 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     with rc_context(STYLE):
         picture, all_axes = figure(len(panels), max(len(groups) for groups in panels.values()))
         for axes, ((env, words, unit), groups) in zip(all_axes, panels.items(), strict=True):
-            banded = False
-            for i, (label, members) in enumerate(groups.items()):
-                place = labels.index(label) if group == "algorithm" else i        # same style in all panels
-                dash, colour = divmod(place, len(COLOURS))
-                look = {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
-                found = (m.xy(column, value or m.measure) for m in members)
-                curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
-                banded |= draw_group(axes, curves, label, look, range_of(value or members[0].measure))
-                for (where, algorithm, source), (xs, ys) in published.items():
-                    if curves and where == env and algorithm == members[0].algorithm:
-                        reached = xs <= max(x[-1] for x, _ in curves)
-                        line(axes, xs[reached], ys[reached], color=look["color"], linestyle=(0, (4, 2)),
-                              linewidth=1.2, label=f"{algorithm}: {source}")
-            name = LABELS.get(value or members[0].measure, words) + (f", averaged over {smooth} "
-                                                                     "rows" if smooth > 1 else "")
-            axes.set(title=env, ylabel=name)
+            measure = value or next(iter(groups.values()))[0].measure
+            order = labels if group == "algorithm" else [*groups]         # the same style in all panels
+            beside_these = {(algorithm, source): xy for (where, algorithm, source), xy in published.items()
+                            if where == env}
+            banded = draw_panel(axes, groups, order, column, seconds, measure, smooth, beside_these)
+            axes.set(title=env, ylabel=LABELS.get(measure, words) + f", averaged over {smooth} rows" * (smooth > 1))
             finish(axes, unit if x == "step" else xlabel, empty=not axes.lines,
                     title="bands: 95 % confidence interval, n runs" if banded else None)
         try:
@@ -141,6 +131,30 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         except OSError as error:
             raise UserError(f"{path} cannot be written ({error.strerror.lower()}); choose another --out") from None
     return [*paths]
+
+
+def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], x: str, seconds: int, y: str,
+               smooth: int, published: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Plot the groups of one panel, and the published curves of their algorithms. Return whether a curve has a band.
+
+    Args:
+        order: labels, whose places determine the styles.
+        x, y: columns of the axes; x is divided by `seconds`, and y is averaged over `smooth` rows.
+        published: steps and values `[points]` by algorithm and source.
+    """
+    banded = False
+    for label, members in groups.items():
+        dash, colour = divmod(order.index(label), len(COLOURS))
+        look = {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
+        found = (run.xy(x, y) for run in members)
+        curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
+        banded |= draw_group(axes, curves, label, look, range_of(y))
+        for (algorithm, source), (xs, ys) in published.items():
+            if curves and algorithm == members[0].algorithm:
+                reached = xs <= max(steps[-1] for steps, _ in curves)
+                line(axes, xs[reached], ys[reached], color=look["color"], linestyle=(0, (4, 2)), linewidth=1.2,
+                     label=f"{algorithm}: {source}")
+    return banded
 
 
 def summary(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ ANYWHERE, SHARE = (-np.inf, np.inf), (0.0, 1.0)                           # rang
 SHARES = {"held_out_accuracy", "held_out_greedy", "pair_accuracy", "train_accuracy"}       # columns of `progress.csv`
 
 
-def mean_interval(values: ArrayLike, confidence: float = 0.95,
-                  within: tuple[float, float] = ANYWHERE) -> tuple[float, float] | tuple[np.ndarray, np.ndarray]:
-    """Student's t interval (low, high) of the mean (Student, 1908): mean -+ t s / sqrt(n), where s is the standard
+def mean_interval(values: ArrayLike, within: tuple[float, float] = ANYWHERE
+                  ) -> tuple[float, float] | tuple[np.ndarray, np.ndarray]:
+    """Student's 95 % t interval (low, high) of the mean (Student, 1908): mean -+ t s / sqrt(n), where s is the standard
     deviation and t the quantile of Student's distribution with n - 1 degrees of freedom.
 
     Args:
@@ -20,14 +20,14 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95,
         within: the range of possible values; the interval is clipped to it.
 
     The interval assumes independent values with an approximately normal mean. Few values estimate s poorly: t is 2.0
-    for many values and 4.3 for three. ValueError for fewer than two values, or a confidence outside (0, 1).
+    for many values and 4.3 for three. ValueError for fewer than two values.
     """
     from scipy.special import stdtrit  # takes 0.2 s; at the top, every command would wait for it
     values = np.asarray(values, np.float64)
     n = len(values)
-    if n < 2 or not 0 < confidence < 1:
-        raise ValueError(f"needs at least two values and a confidence between 0 and 1, not {n} and {confidence}")
-    mean, reach = values.mean(0), stdtrit(n - 1, (1 + confidence) / 2) * values.std(0, ddof=1) / n ** 0.5
+    if n < 2:
+        raise ValueError(f"needs at least two values, not {n}")
+    mean, reach = values.mean(0), stdtrit(n - 1, 0.975) * values.std(0, ddof=1) / n ** 0.5
     low, high = np.clip([mean - reach, mean + reach], *within)
     return (float(low), float(high)) if values.ndim == 1 else (low, high)
 

@@ -47,22 +47,14 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")
-    screen = has_screen()
-    if gif is None and not screen:
+    if gif is None and not has_screen():
         raise UserError("there is no screen here to open a window on; type --gif FILE, such as --gif watch.gif")
     if gif is not None:
         gif = Path(gif)
         if gif.suffix.lower() != ".gif" or not os.access(gif.parent, os.W_OK):
             raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a writable folder")
-    if not screen:
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # avoids SDL's warning; drawing is in memory
-    name, game = source_name(env), make_game(env, "human" if gif is None else "rgb_array", **settings_in(policy, env))
-    if not screen:
-        os.environ.setdefault("MUJOCO_GL", "egl")            # not earlier: without EGL, `import mujoco` would fail
-    try:
-        check_fits(policy, game.observation_space, game.action_space, env)
-        with drawing(game, name):
-            ready_mujoco(game)
+    name = source_name(env)
+    with rendered(policy, env, "human" if gif is None else "rgb_array") as game:
         player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
         if gif is not None:
             print(f"drawing {name}", flush=True)
@@ -72,14 +64,31 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
             total, steps = play(player, game, name, deterministic, film, None if episode else UNSEEN + seed)
             print(f"episode {episode + 1}: return {number(total)}, {steps:,} steps", flush=True)
             returns.append(total)
-    finally:
-        with contextlib.suppress(Exception):                 # a renderer that failed to start cannot be closed
-            game.close()
     if film is not None:
         film.write(gif)
         seconds, cut = sum(film.delays) / 1000, ", the beginning only" if film.full else ""
         print(f"{gif}: {len(film.frames)} frames, {seconds:.1f} s{cut}")
     return returns
+
+
+@contextlib.contextmanager
+def rendered(policy: Policy, env: EnvSource, mode: str) -> Iterator[Env]:
+    """A context with an environment for the policy, which can be rendered in this mode and is closed at the end.
+    UserError if the policy does not fit it, or it cannot be rendered here."""
+    screen = has_screen()
+    if not screen:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # avoids SDL's warning; drawing is in memory
+    game = make_game(env, mode, **settings_in(policy, env))
+    if not screen:
+        os.environ.setdefault("MUJOCO_GL", "egl")            # not earlier: without EGL, `import mujoco` would fail
+    try:
+        check_fits(policy, game.observation_space, game.action_space, env)
+        with drawing(game, source_name(env)):
+            ready_mujoco(game)
+        yield game
+    finally:
+        with contextlib.suppress(Exception):                 # a renderer that failed to start cannot be closed
+            game.close()
 
 
 def make_game(env: EnvSource, mode: str, episodes: int = 0, inputs: Inputs = "transition", frame_stack: int = 1,
@@ -168,18 +177,9 @@ def has_screen() -> bool:
 def draw(policy: Policy, env: EnvSource, gif: Path, width: int, frames: int) -> Path:
     """Draw the first frames of an episode into a GIF of a width in pixels, and return its path. UserError as in
     `watch`."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    game = make_game(env, "rgb_array", **settings_in(policy, env))
-    if not has_screen():
-        os.environ.setdefault("MUJOCO_GL", "egl")
-    try:
-        with drawing(game, source_name(env)):
-            ready_mujoco(game)
+    with rendered(policy, env, "rgb_array") as game:
         film = Film(game.metadata.get("render_fps") or 30, width, frames)
         play(policy, game, source_name(env), True, film, UNSEEN)
-    finally:
-        with contextlib.suppress(Exception):
-            game.close()
     film.write(gif)
     return gif
 

@@ -7,11 +7,10 @@ from spinup.view.statistics import difference_interval, in_words, interval, mean
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 40])
-@pytest.mark.parametrize("confidence", [0.5, 0.95])
-def test_interval_of_a_mean_agrees_with_scipy(n, confidence):
+def test_interval_of_a_mean_agrees_with_scipy(n):
     values = np.random.default_rng(n).exponential(100, n)
-    peer = stats.ttest_1samp(values, 0).confidence_interval(confidence)
-    assert mean_interval(values, confidence) == pytest.approx(tuple(peer))
+    peer = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert mean_interval(values) == pytest.approx(tuple(peer))
 
 
 @pytest.mark.parametrize("sizes", [(10, 3), (3, 4)])
@@ -53,7 +52,7 @@ def test_two_values_give_no_interval():
     assert in_words([1.0, 1.0, 1.0], 2) == "95 % interval 1.00 to 1.00"
 
 
-@pytest.mark.parametrize(("values", "confidence"), [([], 0.95), ([1], 0.95), ([1, 2], 1.0), ([1, 2], 95)])
-def test_too_few_values_or_invalid_confidence_are_refused(values, confidence):
-    with pytest.raises(ValueError, match="confidence between 0 and 1"):
-        mean_interval(values, confidence)
+@pytest.mark.parametrize("values", [[], [1]])
+def test_too_few_values_are_refused(values):
+    with pytest.raises(ValueError, match="needs at least two values"):
+        mean_interval(values)

@@ -13,7 +13,7 @@ from spinup.envs.make import make_one
 from spinup.errors import UserError
 from spinup.runs.policy import Policy
 from spinup.view import watch as module
-from spinup.view.watch import Film, ready_mujoco, watch
+from spinup.view.watch import Film, draw, ready_mujoco, watch
 
 
 class Painter(gymnasium.Env):
@@ -94,6 +94,16 @@ def test_gif_has_the_speed_of_the_environment_and_shows_every_last_frame(policy,
         "drawing Painter", "episode 1: return 14, 7 steps", "episode 2: return 14, 7 steps",
         f"{path}: 10 frames, 1.9 s"]
     assert policy.rng.bit_generator.state == before
+
+
+# Catches: a GIF of an environment in which the policy was not trained.
+def test_policy_of_another_environment_is_refused(policy, tmp_path):
+    message = "choose the environment that it was trained in"
+    with pytest.raises(UserError, match=message):
+        draw(policy, "CartPole-v1", tmp_path / "a.gif", 100, 3)
+    with pytest.raises(UserError, match=message):
+        watch(policy, "CartPole-v1", gif=tmp_path / "a.gif")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_full_gif_stops_and_the_episodes_continue(policy, tmp_path, capsys, monkeypatch):

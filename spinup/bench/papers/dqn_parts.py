@@ -27,9 +27,10 @@ from spinup.envs.vector import Step
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
+BIAS = 500, 20                          # runs, and actions of the state on the left
 OPTIMAL = 0.05                          # share of left if the optimal policy is made epsilon-greedy
 STATES, RATIO = (6, 9, 12), 1 / 5       # of the cliffwalk; largest share of uniform's updates that PER may need
-ACTIONS = (5, 10, 20)                   # of the corridor
+ACTIONS, CORRIDOR = (5, 10, 20), (10, 0.95)             # of the corridor: actions; length and discount
 CHAIN, GAMMA, NEAR = 5, 0.9, 1 / 4      # C51: length, discount, largest share of a point mass's Wasserstein distance
 STEPS = (1, 2, 5, 10)
 LENGTH, EXPLORE = 20, "Chain-20-v0"     # n steps and noise
@@ -121,13 +122,13 @@ def reached(progress: dict[str, list[float]]) -> float:
     return float(np.mean(np.array(progress["test_return"]) >= 1))
 
 
-def shares_of_left(double: bool, seed: int = 0, runs: int = 500, actions: int = 20) -> list[float]:
+def shares_of_left(double: bool, seed: int = 0) -> list[float]:
     """Share of runs that go left in each of 300 episodes. Left has a mean return of -0.1, right of 0.
 
     Left of the start is a state with many actions, whose rewards are normal with mean -0.1 and standard deviation 1.
     The largest of their estimates is too large. All runs are computed at once; tables `[2, runs, actions]` for double.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator, (runs, actions) = torch.Generator().manual_seed(seed), BIAS
     start, there, each = torch.zeros(2, runs, 2), torch.zeros(2, runs, actions), torch.arange(runs)
     none, shares = torch.zeros(runs), []
 
@@ -199,9 +200,10 @@ def updates_on_the_cliff(alpha: float, n: int, seed: int = 0) -> int:
     raise AssertionError
 
 
-def corridor(actions: int, length: int = 10, gamma: float = 0.95) -> tuple[Tensor, ...]:
+def corridor(actions: int) -> tuple[Tensor, ...]:
     """Actions: right, left, and others that do nothing; leaving on the right gives 1. Return, `[length, actions]` each:
     the next state, the reward, the end, the policy (half of it random), its exact values, and its visits."""
+    length, gamma = CORRIDOR
     here = np.arange(length)
     leads = np.stack([here + 1, np.maximum(here - 1, 0), *[here] * (actions - 2)], 1)
     ends = leads == length
@@ -217,8 +219,8 @@ def corridor(actions: int, length: int = 10, gamma: float = 0.95) -> tuple[Tenso
     return torch.from_numpy(leads), *(torch.from_numpy(table.astype(np.float32)) for table in tables)
 
 
-def error_of_evaluation(dueling: bool, actions: int, seed: int = 0, steps: int = 500) -> float:
-    """Mean squared error of a network's values after `steps` of expected SARSA; the mean of two networks. Only their
+def error_of_evaluation(dueling: bool, actions: int, seed: int = 0) -> float:
+    """Mean squared error of a network's values after 500 steps of expected SARSA; the mean of two networks. Only their
     initial weights are random."""
     leads, rew, terminated, policy, true, share = corridor(actions)
     eye, errors = torch.eye(len(leads)), []
@@ -226,10 +228,10 @@ def error_of_evaluation(dueling: bool, actions: int, seed: int = 0, steps: int =
         torch.manual_seed(2 * seed + copy)
         net = QNetwork((len(leads),), actions, (50, 50), dueling)
         params = list(net.parameters())
-        for _ in range(steps):
+        for _ in range(500):
             q = net(eye)
             with torch.no_grad():
-                y = td_target(rew, 0.95, terminated, (policy * q).sum(-1)[leads])
+                y = td_target(rew, CORRIDOR[1], terminated, (policy * q).sum(-1)[leads])
             gradients = torch.autograd.grad((share * (q - y).square()).sum(), params)
             with torch.no_grad():
                 torch._foreach_add_(params, gradients, alpha=-0.1)
@@ -244,11 +246,11 @@ def exact_returns(length: int, gamma: float) -> tuple[list[float], list[float]]:
     return [sum(gamma**t * r for t, r in enumerate(s)) for s in sequences], [2.0**-length] * len(sequences)
 
 
-def learn_distribution(seed: int, atoms: int = 51, updates: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+def learn_distribution(seed: int, updates: int = 3000) -> tuple[np.ndarray, np.ndarray]:
     """Learn the returns of each state of the stochastic chain with a table of logits, from sampled steps. Return the
-    atoms and their probabilities at the start, `[atoms]` each."""
-    generator, support = torch.Generator().manual_seed(seed), torch.linspace(0, CHAIN, atoms)
-    logits = torch.nn.Parameter(torch.zeros(CHAIN + 1, atoms))
+    atoms and their probabilities at the start, `[51]` each."""
+    generator, support = torch.Generator().manual_seed(seed), torch.linspace(0, CHAIN, 51)
+    logits = torch.nn.Parameter(torch.zeros(CHAIN + 1, len(support)))
 
     def loss(state: Tensor, rew: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
@@ -263,19 +265,19 @@ def learn_distribution(seed: int, atoms: int = 51, updates: int = 3000) -> tuple
     return support.numpy(), logits[0].softmax(-1).detach().double().numpy()
 
 
-def updates_with_steps(n: int, length: int = LENGTH, copies: int = 2) -> int:
+def updates_with_steps(n: int) -> int:
     """Updates of all values of a chain, each with all steps of the replay buffer, until the first value is at least
     0.9. The last step gives a reward of 1; there is no discount."""
-    replay = Replay(length * copies, copies, (1,), np.dtype(np.float32), (), np.int64)
-    for t in range(length):
-        obs, led_to = (np.full((copies, 1), s, np.float32) for s in (t, t + 1))
-        end = np.full(copies, t + 1 == length)
-        replay.add(obs, np.zeros(copies, np.int64), Step(np.where(end[:, None], 0, led_to), end.astype(np.float32), end,
+    replay = Replay(2 * LENGTH, 2, (1,), np.dtype(np.float32), (), np.int64)
+    for t in range(LENGTH):
+        obs, led_to = (np.full((2, 1), s, np.float32) for s in (t, t + 1))
+        end = np.full(2, t + 1 == LENGTH)
+        replay.add(obs, np.zeros(2, np.int64), Step(np.where(end[:, None], 0, led_to), end.astype(np.float32), end,
                                                          ~end & False, led_to if end.any() else None))
     batch = replay.sample_n(np.arange(len(replay)), n)
     here, there = (obs[:, 0].long() for obs in (batch.obs, batch.next_obs))
     ret, discount = n_step_return(batch.rew, batch.length, 1.0)
-    value, count = torch.zeros(length + 1, 1), 0
+    value, count = torch.zeros(LENGTH + 1, 1), 0
     while value[0, 0] < 0.9:
         y = td_target(ret, discount, batch.terminated, greedy_value(value[there]))
         value[here, 0] += 0.8 * (y - value[here, 0])

@@ -78,7 +78,7 @@ def most_likely(folder: Path, game: str) -> Player:
     if player.reader is None:
         return Player("policy", greedy(folder))
     sampled = player.reader
-    return Player("policy", player.moves, reader=lambda so_far, rng: sampled(so_far, None))
+    return Player("policy", reader=lambda so_far, rng: sampled(so_far, None))
 
 
 def against_scripted(game: str, folder: Path) -> dict[str, Any]:
