@@ -24,7 +24,7 @@ SOURCE = re.compile(r"arXiv:\d|\bet al\b|[A-Z][a-z]+(?: and [A-Z][a-z]+)*,? \(?(
 FOUND = [p for p in FILES if p.stem != "__init__" and (p.parent.name == "algos" or p.relative_to(ROOT).as_posix() in (
     *(f"spinup/core/{n}.py" for n in (
         "bounded", "critics", "distributions", "fast/adam", "kl", "networks", "normaliser", "optim", "replay",
-        "returns", "rollout")), "spinup/envs/ratings.py", "spinup/envs/worlds/beliefs.py",
+        "returns", "rollout")), "spinup/core/ratings.py", "spinup/envs/worlds/beliefs.py",
     "llm/policy/transformer.py"))]
 
 

@@ -22,8 +22,8 @@ from spinup import self_play
 from spinup.algos.self_play import opponents
 from spinup.arena.players import Player, minimax, random_moves, trained
 from spinup.arena.tournament import play
+from spinup.core.ratings import MEAN, POINTS, bradley_terry
 from spinup.envs.games import flat
-from spinup.envs.ratings import MEAN, POINTS, bradley_terry
 from spinup.envs.worlds.boards import TicTacToe
 from spinup.view.notebook import curves, panels, show, sizes
 from spinup.view.plots import COLOURS, LINES

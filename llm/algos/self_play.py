@@ -51,8 +51,8 @@ from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.self_play import additions, opponents, rated
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, masked_mean, select, whiten
+from spinup.core.ratings import MEAN
 from spinup.core.returns import explained_variance, gae
-from spinup.envs.ratings import MEAN
 from spinup.errors import UserError
 from spinup.runs.config import Count, NonNegative, Positive, Range, Size, Unit
 

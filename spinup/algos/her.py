@@ -28,20 +28,19 @@ from spinup.algos.ddpg import deterministic_policy_loss, saturation, squared_err
 from spinup.algos.dqn import td_target
 from spinup.core.bounded import NoisyAction
 from spinup.core.critics import ActorCritics, frozen
-from spinup.core.episodes import Episodes
+from spinup.core.episode_ends import Episodes
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
 from spinup.core.replay import Batch
 from spinup.envs.goals import GoalVectorEnv, with_goals
 from spinup.envs.spaces import action_bounds, vector_size
-from spinup.runs.config import Count, Natural, NonNegative, Positive, ReplayConfig, Unit, Widths
+from spinup.runs.config import Natural, NonNegative, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 1000      # initial steps with random actions, for varied data
     hindsight_goals: Natural = 4       # k, hindsight goals per original goal; 0 = DDPG (4 or 8)
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
@@ -99,12 +98,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with_goals(env, cfg.algorithm)
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    pi_optimizer, q_optimizer = (
-        FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-        for net in (policy.pi, policy.q))
+    settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
+    pi_optimizer = FlatAdam(policy.pi.parameters(), **settings)
+    q_optimizer = FlatAdam(policy.q.parameters(), **settings)
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
-    episodes, share = Episodes(replay), cfg.hindsight_goals / (cfg.hindsight_goals + 1)
+    episodes = Episodes(replay)
+    share = cfg.hindsight_goals / (cfg.hindsight_goals + 1)   # of transitions with another goal
     q_stats, pi_stats = Latest(), Latest()
 
     def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
@@ -124,14 +124,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
         return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
-    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
+    # `minimize_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    minimize_q = q_optimizer.minimizer(q_loss)
+    minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
         run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
                  replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
-        for update in run.updates(cfg.total_steps // S, S):
+        for _ in run.updates(cfg.total_steps // S, S):
             # Collect.
             warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
@@ -140,10 +141,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if warming_up:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
-                if policy.normaliser is not None:             # statistics of --normalise-obs
-                    policy.observe(obs)
-                    if share > 0:
-                        policy.observe(in_hindsight(obs, env))
+                policy.observe(obs)                           # statistics of --normalise-obs
+                if share > 0:
+                    policy.observe(in_hindsight(obs, env))
                 episodes.follow()
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
@@ -156,8 +156,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     batch = relabel(replay.sample(rows), goal, chosen, env)
                     batch = batch.to(run.device).seen(policy.normalise)
                     obs, act, rew, next_obs, terminated, _ = batch
-                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
-                    pi_stats.update(learn_pi(obs))
+                    q_stats.update(minimize_q(obs, act, rew, next_obs, terminated))
+                    pi_stats.update(minimize_pi(obs))
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:

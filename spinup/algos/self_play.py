@@ -33,10 +33,10 @@ from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, whiten
 from spinup.core.networks import ActorCritic, BoardConvolution, mlp
+from spinup.core.ratings import MEAN, elo
 from spinup.core.returns import explained_variance, gae
 from spinup.core.rollout import collect
 from spinup.envs.games import Duels
-from spinup.envs.ratings import MEAN, elo
 from spinup.envs.spaces import number_of_actions, vector_size
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, Natural, NonNegative, Positive, Size, Unit, Widths
@@ -225,7 +225,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return aggregate(surrogate + cfg.value_coef * error - entropy_coef * entropy), stats
 
     # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
+    minimize = optimizer.minimizer(loss)
+    updates = cfg.total_steps // (N * T)
     taken = additions(updates, cfg.versions)
     with run:
         pool.add(0)
@@ -247,15 +248,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Update: several epochs of shuffled minibatches.
             share = 1 - update / updates if cfg.anneal else 1.0
+            lr = cfg.lr * share
             coef = torch.tensor(cfg.entropy_coef * share, device=run.device)
             batch = [x.reshape(N * T, *x.shape[2:]) for x in (obs, act, logp_old, adv, ret)]
             for _ in range(cfg.epochs):
                 order = torch.randperm(N * T).to(run.device)
                 for rows in order.chunk(cfg.minibatches):
-                    stats = minimize(*(x[rows] for x in batch), coef, lr=cfg.lr * share)
+                    stats = minimize(*(x[rows] for x in batch), coef, lr=lr)
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats)
             if run.row_due:
                 explained = explained_variance(values, ret)
-                run.log(**stats, learning_rate=cfg.lr * share, explained_variance=explained,
+                run.log(**stats, learning_rate=lr, explained_variance=explained,
                         rating=pool.own, versions=len(pool.steps))
         return run.result(player)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from spinup.arena.players import FORFEIT, ILLEGAL, Player
+from spinup.core.ratings import MEAN, Strengths, bradley_terry, elo, next_match
 from spinup.envs.games import Game
-from spinup.envs.ratings import MEAN, Strengths, bradley_terry, elo, next_match
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_json
 

@@ -18,8 +18,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
+from spinup.envs.faults import check_finite, check_step, failed, name_of, place
 from spinup.envs.spaces import describe, fits, observation_view, to_native
-from spinup.envs.trouble import check_finite, failed, finite, name_of, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -122,9 +122,7 @@ class VectorAdapter(VectorEnv):
             else:
                 obs[ended] = self._restarted(ended, obs)
         reward = np.array(reward, np.float32)
-        if not finite(obs, reward, final_obs):
-            check_finite(self.name, obs if final_obs is None else final_obs, reward, action, self.episode_length + 1)
-            check_finite(self.name, obs)                                  # from a reset
+        check_step(self.name, obs, reward, final_obs, action, self.episode_length + 1)
         return Step(obs, reward, terminated, truncated, final_obs, self._costs(infos, info), info)
 
     def _restarted(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step, VectorEnv, generator
 
 Games = np.ndarray | slice                               # selects games: indices, a mask, or a slice
@@ -169,9 +170,9 @@ class Duels(VectorEnv):
 
     def _save(self) -> dict[str, Any]:
         return {"game": self.game.save(), "seat": self.seat.copy(), "opponent": self.opponent.copy(),
-                "rng": self.rng.bit_generator.state}
+                "rng": save_rng(self.rng)}
 
     def _load(self, state: dict[str, Any]) -> None:
         self.game.load(state["game"])
         self.seat, self.opponent = np.asarray(state["seat"]).copy(), np.asarray(state["opponent"]).copy()
-        self.rng.bit_generator.state = state["rng"]
+        load_rng(self.rng, state["rng"])

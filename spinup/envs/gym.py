@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
+from spinup.envs.faults import check_finite, check_space, check_step, failed, name_of, one_number, place
 from spinup.envs.spaces import describe, fits, observation_view, to_native
 from spinup.envs.state import load_layers, save_layers
-from spinup.envs.trouble import check_finite, check_space, failed, finite, name_of, one_number, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -109,9 +109,7 @@ class GymVectorEnv(VectorEnv):
                 obs[i] = self._begin(i)
             elif final_obs is not None:
                 final_obs[i] = obs[i]
-        if not finite(obs, reward, final_obs):
-            check_finite(self.name, obs if final_obs is None else final_obs, reward, action, taken, self.begin)
-            check_finite(self.name, obs, first=self.begin)                # from a reset
+        check_step(self.name, obs, reward, final_obs, action, taken, self.begin)
         return Step(obs, reward, terminated, truncated, final_obs, self._cost(infos), infos)
 
     def close(self) -> None:

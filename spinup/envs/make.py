@@ -12,12 +12,12 @@ from gymnasium import Env
 from spinup.envs.adapter import VectorAdapter
 from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.envpool import EnvPoolVector, is_envpool
+from spinup.envs.faults import making
 from spinup.envs.games import Duels, Game
 from spinup.envs.goals import copies_of
 from spinup.envs.ids import BOX2D, OURS, WORLDS, find_id, newest_version, plug_in
 from spinup.envs.memory import Inputs, Memory
 from spinup.envs.stack import FrameStack
-from spinup.envs.trouble import making
 from spinup.envs.vector import VectorEnv
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo

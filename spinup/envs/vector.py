@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space
 
+from spinup.envs.faults import one_number
 from spinup.envs.state import Unsaveable
-from spinup.envs.trouble import one_number
 from spinup.errors import UserError
 
 
@@ -143,9 +143,9 @@ class VectorEnv:
         self.episode_return[:] = state["episode_return"]
         self.episode_length[:] = state["episode_length"]
         self.finished = [(float(r), int(n)) for r, n in state["finished"]]
-        self.episode_cost[:] = state.get("episode_cost", 0)               # older checkpoints have no costs
-        self.costs = [float(cost) for cost in state.get("costs", [0.0] * len(self.finished))]
-        self.reports_cost = bool(state.get("reports_cost", False))
+        self.episode_cost[:] = state["episode_cost"]
+        self.costs = [float(cost) for cost in state["costs"]]
+        self.reports_cost = bool(state["reports_cost"])
         self._load(state["copies"])
 
     def close(self) -> None:

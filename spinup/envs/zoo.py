@@ -14,9 +14,10 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Discrete
 
+from spinup.envs.faults import check_step
 from spinup.envs.games import Duels, Game, Games
 from spinup.envs.spaces import observation_view, to_native
-from spinup.envs.trouble import check_finite, finite
+from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError, nearest
 
@@ -180,11 +181,11 @@ class ZooGame(Game):
         return 0.0, False
 
     def save(self) -> dict[str, Any]:
-        return {"rng": self.rng.bit_generator.state, "seeds": list(self.seeds), "moves": [list(m) for m in self.moves]}
+        return {"rng": save_rng(self.rng), "seeds": list(self.seeds), "moves": [list(m) for m in self.moves]}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore the output of `save`, by playing all moves again."""
-        self.rng.bit_generator.state = state["rng"]
+        load_rng(self.rng, state["rng"])
         for i, (seed, moves) in enumerate(zip(state["seeds"], state["moves"], strict=True)):
             self._begin(i, seed)
             for action in moves:
@@ -272,9 +273,7 @@ class Agents(VectorEnv):
             final_obs = obs.copy()
             for rows, last in ends:
                 final_obs[rows] = last
-        if not finite(obs, reward, final_obs):
-            check_finite(self.name, obs if final_obs is None else final_obs, reward, action, self.episode_length + 1)
-            check_finite(self.name, obs)                                  # from a reset
+        check_step(self.name, obs, reward, final_obs, action, self.episode_length + 1)
         return Step(obs, reward, terminated, truncated, final_obs)
 
     def close(self) -> None:

@@ -15,10 +15,10 @@ from torch import nn
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
-from spinup.envs.look import look
 from spinup.envs.make import make
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.state import Unsaveable, load_rng, save_rng
+from spinup.envs.try_out import try_out
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError, source_name
 from spinup.machine import check_compile, cores, find_device
@@ -47,7 +47,7 @@ def make_env(cfg: BaseConfig, num_envs: int | None = None, seed: int | None = No
                         "environment, instead of the object")
     if cfg.keep_best and not cfg.test_episodes:
         raise UserError("--keep-best chooses by test episodes; add --test-episodes, such as --test-episodes 10")
-    look(cfg.env, cfg.seed, **cfg.env_settings)
+    try_out(cfg.env, cfg.seed, **cfg.env_settings)
     seed, device = cfg.seed if seed is None else seed, find_device(cfg.device, gpu_helps=False)
     return make(cfg.env, num_envs or cfg.num_envs, seed, cfg.env_workers, device=device, **cfg.env_settings)
 

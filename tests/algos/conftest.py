@@ -151,7 +151,7 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
             return step
 
         with monkeypatch.context() as patch:
-            patch.setattr("spinup.runs.run.look", lambda *_, **__: None)  # its steps would be recorded too
+            patch.setattr("spinup.runs.run.try_out", lambda *_, **__: None)  # its steps would be recorded too
             patch.setattr(algorithm, "make_policy", made)
             patch.setattr(algorithm, "deepcopy", copied)
             patch.setattr(algorithm, "make_replay", stored)
@@ -218,7 +218,7 @@ def learn(monkeypatch, tmp_path, dataset) -> Callable[..., list[Learned]]:
             return step
 
         with monkeypatch.context() as patch:
-            patch.setattr("spinup.runs.run.look", lambda *_, **__: None)
+            patch.setattr("spinup.runs.run.try_out", lambda *_, **__: None)
             patch.setattr(FlatAdam, "minimizer", watched)
             patch.setattr(OfflineRun, "keep", keep, raising=False)
             tiny = {"total_steps": 12, "batch_size": 8, "hidden": (8, 6), "lr": 0.01, "threads": 1, "quiet": True,

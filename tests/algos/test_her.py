@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 import spinup
 from spinup.algos import her
 from spinup.algos.her import future, relabel
-from spinup.core.episodes import Episodes
+from spinup.core.episode_ends import Episodes
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Replay
 from spinup.envs import make

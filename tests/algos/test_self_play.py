@@ -9,9 +9,9 @@ from gymnasium.spaces import Box, Dict, MultiBinary
 import spinup
 from spinup.algos import self_play
 from spinup.algos.self_play import Player, Pool, mask_illegal, opponents
+from spinup.core.ratings import MEAN, expected_score
 from spinup.envs import make
 from spinup.envs.games import Duels
-from spinup.envs.ratings import MEAN, expected_score
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 

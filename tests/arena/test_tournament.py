@@ -15,7 +15,7 @@ from spinup.arena.players import Player, random_moves
 from spinup.arena.show import write
 from spinup.arena.tournament import Record, hold, play, tournament
 from spinup.bench.papers.self_play import TRUTH, simulate
-from spinup.envs.ratings import MEAN
+from spinup.core.ratings import MEAN
 from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
 

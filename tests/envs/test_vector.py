@@ -43,7 +43,7 @@ each_algorithm = pytest.mark.parametrize("algorithm", OF, ids=lambda a: a.__name
 
 
 def counters(looks: int = 0):
-    """A function that makes counters with starts 0, 1, 2 in turn. looks: counters that `look` makes before the
+    """A function that makes counters with starts 0, 1, 2 in turn. looks: counters that `try_out` makes before the
     training."""
     starts = itertools.count(-looks)
     return lambda: Counter(next(starts) % 3)

@@ -12,8 +12,8 @@ from spinup.arena.games import LEARNED_IN, find_game
 from spinup.arena.players import Moves, Player, scripted, trained
 from spinup.arena.tournament import Record, play, tournament
 from spinup.bench.papers.paper import Line, Paper, at_least, at_most, by_kind, run, seconds_of, together
+from spinup.core.ratings import MEAN, expected_score
 from spinup.envs.games import flat
-from spinup.envs.ratings import MEAN, expected_score
 from spinup.envs.worlds.boards import BOARDS
 from spinup.envs.zoo import make_one_zoo
 from spinup.view.statistics import SHARE, interval

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step, VectorEnv, generator
 
 NODES, LIMIT, EDGE = 20, 10, 0.1     # steps of an episode; probability of an edge
@@ -57,11 +58,11 @@ class RandomGraph(VectorEnv):
         return Step(obs, reward, ended, np.zeros(self.num_envs, bool), final_obs)
 
     def _save(self) -> dict[str, Any]:
-        return {"node": self.node.copy(), "rng": self.rng.bit_generator.state}
+        return {"node": self.node.copy(), "rng": save_rng(self.rng)}
 
     def _load(self, state: dict[str, Any]) -> None:
         self.node = np.asarray(state["node"]).copy()
-        self.rng.bit_generator.state = state["rng"]
+        load_rng(self.rng, state["rng"])
 
 
 def connected_graph() -> tuple[np.ndarray, np.ndarray]:

@@ -24,8 +24,8 @@ from spinup.arena.command import gather
 from spinup.arena.players import ILLEGAL, trained
 from spinup.arena.tournament import play as compete
 from spinup.core.fast.adam import FlatAdam
+from spinup.core.ratings import MEAN, elo
 from spinup.core.returns import gae
-from spinup.envs.ratings import MEAN, elo
 from spinup.envs.worlds.boards import BOARDS
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint

@@ -13,7 +13,7 @@ STEPS = 3
 LONG = 10_000           # numbers in a vector observation; longer ones are often flattened images
 
 
-def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, inputs: str = "", frame_stack: int = 1,
+def try_out(env: EnvSource, seed: int = 0, *, episodes: int = 0, inputs: str = "", frame_stack: int = 1,
          **kwargs: Any) -> None:
     """Create a user's environment, reset it twice, take a few steps with random actions, and close it.
 

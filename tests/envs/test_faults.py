@@ -9,7 +9,7 @@ import pytest
 from gymnasium import Env, spaces
 
 from spinup.envs import make
-from spinup.envs.look import look
+from spinup.envs.try_out import try_out
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
 
 MODULE = """
@@ -133,7 +133,7 @@ class Old(Env):
 
 def test_reset_without_a_seed_parameter_is_refused():
     with pytest.raises(UserError, match=r"has no parameter seed; write def reset\(self, \*, seed=None, options=None\)"):
-        look(Old)
+        try_out(Old)
 
 
 class Echo(Env):
@@ -180,7 +180,7 @@ def test_look_uses_its_own_environment_and_warns_of_long_vectors(capsys):
         def close(self):
             closed.append(self)
 
-    look(Counted)
+    try_out(Counted)
     assert len(made) == 1 and closed == made
     assert "a vector of 12,288 numbers; if it contains an image, give its Box" in capsys.readouterr().err
 
@@ -193,9 +193,9 @@ def test_look_uses_its_own_environment_and_warns_of_long_vectors(capsys):
         def step(self, action):
             return *self.reset()[:1], 0.0, False, False, {}
 
-    look(InDict)
+    try_out(InDict)
     assert "contains an image, return it alone, not in a Dict, or make it smaller" in capsys.readouterr().err
-    look(Echo)
+    try_out(Echo)
     assert capsys.readouterr().err == ""
 
 
@@ -205,7 +205,7 @@ def test_look_does_not_change_the_results_of_a_run(monkeypatch, cli):
     words = ["ppo", "--env", "InvertedPendulum-v5", "--preset", "none", "--total-steps", 1024, "--num-envs", 2,
              "--rollout-steps", 64, "--epochs", 2, "--quiet", "--exp-name"]
     assert cli(*words, "a").code == 0
-    monkeypatch.setattr("spinup.runs.run.look", lambda *_, **__: None)
+    monkeypatch.setattr("spinup.runs.run.try_out", lambda *_, **__: None)
     assert cli(*words, "b").code == 0
 
     def rows(name: str) -> list[list[str]]:

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from spinup.core.episodes import Episodes
+from spinup.core.episode_ends import Episodes
 from spinup.core.replay import Replay
 from spinup.envs.vector import Step
 

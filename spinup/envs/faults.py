@@ -99,6 +99,15 @@ def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, a
     raise UserError(f"{name} returned a reward of {reward[i]}, {where}; make it return finite numbers")
 
 
+def check_step(name: str, obs: np.ndarray, reward: np.ndarray, final_obs: np.ndarray | None, action: np.ndarray,
+               steps: Sequence[int], first: int = 0) -> None:
+    """Check the result of a step, as `check_finite`, which raises the same errors. obs, final_obs: `[N, *shape]`, as in
+    `spinup.envs.vector.Step`; the step returned `final_obs`, and `obs` may come from a reset."""
+    if not finite(obs, reward, final_obs):
+        check_finite(name, obs if final_obs is None else final_obs, reward, action, steps, first)
+        check_finite(name, obs, first=first)
+
+
 def one_number(value: Any, name: str = "reward") -> float:
     """Convert a reward or a cost, a number or an array with one element, to a float. UserError for anything else."""
     try:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from spinup.envs.ratings import MEAN, POINTS, bradley_terry, elo, expected_score, next_match
+from spinup.core.ratings import MEAN, POINTS, bradley_terry, elo, expected_score, next_match
 
 
 def test_ratings_use_the_usual_scale():
