@@ -75,7 +75,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     minimize = optimizer.minimizer(loss)
     with run:
         run.keep(policy=policy, optimizer=optimizer, stats=stats)
-        for update in run.updates(cfg.total_steps):
+        for _ in run.updates(cfg.total_steps):
             batch = batches.draw(run.rng, cfg.batch_size)
             stats.update(minimize(batch.obs, batch.act))
             run.check_finite(loss=stats["loss"])

@@ -14,7 +14,7 @@ large alpha the policy imitates the dataset, and with alpha 0 the algorithm is D
 the target is that of double DQN by default, and the loss is linear for errors above 1 (Huber loss).
 
 Differs from dqn.py by: the conservative penalty; a dataset instead of a replay buffer and
-environment steps, so there is no exploration.
+environment steps, so there is no exploration; raw observations.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     minimize = optimizer.minimizer(loss)
     with run:
         run.keep(policy=policy, target=target, optimizer=optimizer, stats=stats)
-        for update in run.updates(cfg.total_steps):
+        for _ in run.updates(cfg.total_steps):
             obs, act, rew, next_obs, terminated, _ = batches.draw(run.rng, cfg.batch_size)
             stats.update(minimize(obs, act, rew, next_obs, terminated))
             if optimizer.steps % cfg.target_every == 0:

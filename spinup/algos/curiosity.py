@@ -175,12 +175,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                         cfg.feature_hidden).to(run.device)
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5,
                          max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
-    learner = FlatAdam([p for p in surprise.parameters() if p.requires_grad], lr=cfg.bonus_lr,
-                       compile=cfg.compile)
-    view = Normaliser(shape, clip=5.0).to(run.device)   # puts inputs on one scale
+    bonus_optimizer = FlatAdam(surprise.parameters(), lr=cfg.bonus_lr, compile=cfg.compile)
+    obs_normaliser = Normaliser(shape, clip=5.0).to(run.device)   # for the networks of `surprise`
     N, T = cfg.num_envs, cfg.rollout_steps
     scaler = ReturnScaler(N, cfg.bonus_gamma).to(run.device)  # puts bonuses on one scale
-    never = torch.zeros(N, T, dtype=torch.bool, device=run.device)
+    no_end = torch.zeros(N, T, dtype=torch.bool, device=run.device)
 
     def loss(obs: Tensor, act: Tensor, logp_old: Tensor, adv: Tensor, target: Tensor,
              bonus_target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -200,11 +199,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return surprise.loss(obs, act, next_obs).mean(), {}
 
     # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    minimize, learn = optimizer.minimizer(loss), learner.minimizer(bonus_loss)
+    minimize = optimizer.minimizer(loss)
+    minimize_bonus = bonus_optimizer.minimizer(bonus_loss)
     with run:
         env.reset()
-        run.keep(policy=policy, surprise=surprise, optimizer=optimizer, learner=learner, view=view,
-                 scaler=scaler)
+        run.keep(policy=policy, surprise=surprise, optimizer=optimizer,
+                 bonus_optimizer=bonus_optimizer, obs_normaliser=obs_normaliser, scaler=scaler)
         for update in run.updates(cfg.total_steps // (N * T), N * T):
             # Collect.
             rollout = collect(env, policy.actor(), policy.dist, T, run.rng, run.device)
@@ -213,11 +213,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Evaluate the batch: two rewards, two values, two advantages.
             if update == 0:
-                view.update(next_obs)                         # first statistics; added again below
-            seen, next_seen = view(obs), view(next_obs)
+                obs_normaliser.update(next_obs)               # first statistics; added again below
+            seen, next_seen = obs_normaliser(obs), obs_normaliser(next_obs)
             with torch.no_grad():
                 bonus = surprise.error(seen, act, next_seen)              # [N, T]
-                intrinsic = scaler.update_and_scale(bonus, never, never)
+                intrinsic = scaler.update_and_scale(bonus, no_end, no_end)
                 logp_old, _, values = policy.evaluate(obs, act)           # [N, T]
                 next_values = rollout.next_values(values, policy.value)
                 adv, ret = gae(rew, values, next_values, rollout.terminated, rollout.truncated,
@@ -225,21 +225,21 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 # Intrinsic returns continue across an episode end, into the next episode.
                 bonus_values = policy.bonus_value(rollout.obs)            # [N, T + 1]
                 bonus_adv, bonus_ret = gae(intrinsic, bonus_values[:, :-1], bonus_values[:, 1:],
-                                           never, never, gamma=cfg.bonus_gamma, lam=cfg.lam)
-                both = combined_advantage(adv, bonus_adv, cfg.reward_coef, cfg.bonus_coef)
+                                           no_end, no_end, gamma=cfg.bonus_gamma, lam=cfg.lam)
+                adv = combined_advantage(adv, bonus_adv, cfg.reward_coef, cfg.bonus_coef)
 
             # Update: policy and values train on all steps, predictors on a share of them.
             batch = [x.reshape(N * T, *x.shape[2:])
-                     for x in (obs, act, logp_old, both, ret, bonus_ret)]
+                     for x in (obs, act, logp_old, adv, ret, bonus_ret)]
             transitions = [x.reshape(N * T, *x.shape[2:]) for x in (seen, act, next_seen)]
             share = max(1, round(N * T // cfg.minibatches * cfg.bonus_share))
             for _ in range(cfg.epochs):
                 order = torch.randperm(N * T).to(run.device)
                 for rows in order.chunk(cfg.minibatches):
                     stats = minimize(*(x[rows] for x in batch))
-                    learned = learn(*(x[rows[:share]] for x in transitions))
-            view.update(next_obs)
-            run.check_finite(rewards=rew, bonus=bonus, values=values, **stats)
+                    bonus_stats = minimize_bonus(*(x[rows[:share]] for x in transitions))
+            obs_normaliser.update(next_obs)
+            run.check_finite(rewards=rew, bonus=bonus, values=values, advantages=adv, **stats)
             if run.row_due:
-                run.log(**stats, bonus=bonus.mean(), bonus_loss=learned["loss"])
+                run.log(**stats, bonus=bonus.mean(), bonus_loss=bonus_stats["loss"])
         return run.result(policy)

@@ -85,6 +85,12 @@ def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Te
     return (rew * powers).sum(-1), gamma ** length
 
 
+def exploration_rate(passed: float, explore: float, final: float) -> float:
+    """Share of random actions after the fraction `passed` of the run. It falls linearly from 1 to
+    `final` in the fraction `explore`."""
+    return max(final, 1 - passed / max(explore, 1e-9) * (1 - final))
+
+
 def importance_weights(probability: np.ndarray, size: int, beta: float) -> np.ndarray:
     """Weights (size x probability)^-beta, `[B]`, divided by the largest of the batch (Schaul et al.
     2016, sec. 3.4). With beta = 1, twice the probability gives half the weight."""
@@ -132,13 +138,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.keep(policy=policy, target=target, optimizer=optimizer, replay=replay, stats=stats,
                  priorities=priorities)
         actor = policy.actor()
-        for update in run.updates(cfg.total_steps // S, S):
+        for _ in run.updates(cfg.total_steps // S, S):
             # Collect.
             passed = run.steps / cfg.total_steps
-            falling = 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon)
-            policy.epsilon.fill_(max(cfg.epsilon, falling))
-            if replay.count < cfg.learning_starts:
-                policy.epsilon.fill_(1)
+            warming_up = replay.count < cfg.learning_starts
+            epsilon = exploration_rate(passed, cfg.explore, cfg.epsilon)
+            policy.epsilon.fill_(1 if warming_up else epsilon)
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]

@@ -81,10 +81,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     batches = Batches(data, policy.dist.unscale(data.actions), policy.normaliser, run.device)
     target = deepcopy(policy.q).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.q.parameters())
-    v_optimizer, q_optimizer, pi_optimizer = (
-        FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-        for params in (policy.v.parameters(), policy.q.parameters(),
-                       [*policy.pi.parameters(), policy.log_std]))
+    settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
+    v_optimizer = FlatAdam(policy.v.parameters(), **settings)
+    q_optimizer = FlatAdam(policy.q.parameters(), **settings)
+    pi_optimizer = FlatAdam([*policy.pi.parameters(), policy.log_std], **settings)
     v_stats, q_stats, pi_stats = Latest(), Latest(), Latest()
 
     def values(critics: nn.ModuleList, obs: Tensor, act: Tensor) -> Tensor:
@@ -108,22 +108,22 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss, stats = policy_gradient(logp, weight)
         return loss.mean(), {**stats, "weight": weight.mean()}
 
-    # `learn_v(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    learn_v, learn_q, learn_pi = (
-        optimizer.minimizer(loss) for optimizer, loss in
-        ((v_optimizer, v_loss), (q_optimizer, q_loss), (pi_optimizer, pi_loss)))
+    # `minimize_v(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    minimize_v = v_optimizer.minimizer(v_loss)
+    minimize_q = q_optimizer.minimizer(q_loss)
+    minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:
         run.keep(policy=policy, target=target, v_optimizer=v_optimizer, q_optimizer=q_optimizer,
                  pi_optimizer=pi_optimizer, v_stats=v_stats, q_stats=q_stats, pi_stats=pi_stats)
-        for update in run.updates(cfg.total_steps):
+        for _ in run.updates(cfg.total_steps):
             obs, act, rew, next_obs, terminated, _ = batches.draw(run.rng, cfg.batch_size)
             with torch.no_grad():
                 q = clipped_double_q(values(target, obs, act))            # [B]
-            v_stats.update(learn_v(obs, q))
-            pi_stats.update(learn_pi(obs, act, q))
+            v_stats.update(minimize_v(obs, q))
+            pi_stats.update(minimize_pi(obs, act, q))
             with torch.no_grad():                             # else std -> 0 on deterministic data
                 policy.log_std.clamp_(*LOG_STD)
-            q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
+            q_stats.update(minimize_q(obs, act, rew, next_obs, terminated))
             polyak(target_weights, weights, cfg.tau)
             run.check_finite(value_loss=v_stats["loss"], q_loss=q_stats["loss"],
                              pi_loss=pi_stats["loss"])

@@ -37,11 +37,12 @@ from torch.nn.functional import huber_loss
 from torch.nn.utils import parameters_to_vector
 
 from spinup.algos.ddpg import deterministic_policy_loss, squared_error
-from spinup.algos.dqn import greedy_value, td_target
+from spinup.algos.dqn import exploration_rate, greedy_value, td_target
 from spinup.core.bounded import NoisyAction
 from spinup.core.critics import ActorCritics, QNetwork, frozen
 from spinup.core.fast.acting import NumpyMLPs
 from spinup.core.fast.adam import FlatAdam
+from spinup.core.kl import kl_categorical
 from spinup.core.optim import Latest, polyak
 from spinup.envs.spaces import action_bounds, number_of_actions, vector_size
 from spinup.runs.config import Count, Positive, Range, ReplayConfig, Unit, Widths
@@ -86,8 +87,12 @@ def action_distance(act: Tensor, noisy: Tensor) -> Tensor:
 def value_distance(q: Tensor, noisy: Tensor) -> Tensor:
     """Mean KL(softmax Q || softmax Q~), `[]` from `[B, n]`. A constant added to all values has
     no effect, but a factor does: scale very large or very small rewards to a size near 1."""
-    log_pi = q.log_softmax(-1)
-    return (log_pi.exp() * (log_pi - noisy.log_softmax(-1))).sum(-1).mean()
+    return kl_categorical(q, noisy).mean()
+
+
+def epsilon_distance(epsilon: float, n: int) -> float:
+    """KL divergence of the greedy from the epsilon-greedy policy, n actions (appendix C)."""
+    return -float(np.log(1 - epsilon + epsilon / n))
 
 
 class ValueLearner:
@@ -97,9 +102,11 @@ class ValueLearner:
         self.cfg, self.policy, self.target, self.network = cfg, policy, target, policy.advantage
         self.optimizer = FlatAdam(self.network.parameters(), lr=cfg.lr, eps=1e-8,
                                   compile=cfg.compile)
-        self.optimizers, self.action = {"optimizer": self.optimizer}, ((), np.int64)
-        # `learn_q(*batch)`: zero_grad, backward, step. It adds "loss" and "grad_norm".
-        self.learn_q, self.learn_pi = self.optimizer.minimizer(self.q_loss), None
+        self.optimizers = {"optimizer": self.optimizer}
+        self.action = ((), np.int64)                          # shape and dtype in the replay buffer
+        # `minimize_q(*batch)`: zero_grad, backward, step. It adds "loss" and "grad_norm".
+        self.minimize_q = self.optimizer.minimizer(self.q_loss)
+        self.minimize_pi = None
 
     def q_loss(self, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -122,14 +129,9 @@ class ValueLearner:
         """Return the target delta after the fraction `passed` of the run, and set the epsilon of
         the policy, which falls from 1."""
         cfg = self.cfg
-        epsilon = max(cfg.epsilon, 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon))
+        epsilon = exploration_rate(passed, cfg.explore, cfg.epsilon)
         self.policy.epsilon.fill_(epsilon)                    # for action noise, the baseline
-        return self.epsilon_distance(epsilon, self.policy.dist.n)
-
-    @staticmethod
-    def epsilon_distance(epsilon: float, n: int) -> float:
-        """KL divergence of the greedy from the epsilon-greedy policy, n actions (appendix C)."""
-        return -float(np.log(1 - epsilon + epsilon / n))
+        return epsilon_distance(epsilon, self.policy.dist.n)
 
 
 class ActorLearner:
@@ -137,13 +139,13 @@ class ActorLearner:
 
     def __init__(self, cfg: Config, policy: ActorCritics, target: ActorCritics):
         self.cfg, self.policy, self.target, self.network = cfg, policy, target, policy.pi
-        self.optimizer, self.q_optimizer = (
-            FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-            for net in (policy.pi, policy.q))
+        settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
+        self.optimizer = FlatAdam(policy.pi.parameters(), **settings)
+        self.q_optimizer = FlatAdam(policy.q.parameters(), **settings)
         self.optimizers = {"optimizer": self.optimizer, "q_optimizer": self.q_optimizer}
         self.action = (policy.dist.low.shape, np.float32)
-        self.learn_q = self.q_optimizer.minimizer(self.q_loss)
-        self.learn_pi = self.optimizer.minimizer(self.pi_loss)
+        self.minimize_q = self.q_optimizer.minimizer(self.q_loss)
+        self.minimize_pi = self.optimizer.minimizer(self.pi_loss)
 
     def q_loss(self, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -220,13 +222,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, replay=replay, noise=noise,
-                 q_stats=q_stats, pi_stats=pi_stats, **learner.optimizers,
-                 shaken=perturbed)                            # older checkpoints use this key
+        run.keep(policy=policy, target=target, replay=replay, noise=noise, perturbed=perturbed,
+                 q_stats=q_stats, pi_stats=pi_stats, **learner.optimizers)
         for copy in range(N):
             perturb(perturbed, copy)
         actor = policy.actor()
-        for update in run.updates(cfg.total_steps // S, S):
+        for _ in run.updates(cfg.total_steps // S, S):
             # Collect.
             wanted = learner.wanted_distance(run.steps / cfg.total_steps)
             for draw in dist.noise(run.rng, (S // N, N)):
@@ -242,24 +243,27 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
-                obs = None
+                measured = None                               # observations to measure distances
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
                     batch = replay.sample(rows).to(run.device)
                     obs, act, rew, next_obs, terminated, _ = batch
-                    q_stats.update(learner.learn_q(obs, act, rew, next_obs, terminated))
-                    if learner.learn_pi:
-                        pi_stats.update(learner.learn_pi(obs))
+                    measured = obs
+                    q_stats.update(learner.minimize_q(obs, act, rew, next_obs, terminated))
+                    if learner.minimize_pi:
+                        pi_stats.update(learner.minimize_pi(obs))
+                        run.check_finite(pi_loss=pi_stats["loss"])
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
                 every = cfg.adapt_every
                 for _ in range((run.steps + S) // every - run.steps // every):
-                    if obs is None:                           # ratio below 1: no batch was sampled
-                        obs = replay.sample(replay.draw(run.rng, cfg.batch_size)).obs.to(run.device)
-                    noise["distance"] = measure(obs)
+                    if measured is None:                      # ratio below 1: no batch was sampled
+                        rows = replay.draw(run.rng, cfg.batch_size)
+                        measured = replay.sample(rows).obs.to(run.device)
+                    noise["distance"] = measure(measured)
                     noise["sigma"] = adapted(noise["sigma"], noise["distance"], wanted, cfg.adapt)
             if run.row_due:
-                pi_columns = {"pi_loss": pi_stats["loss"]} if learner.learn_pi else {}
+                pi_columns = {"pi_loss": pi_stats["loss"]} if learner.minimize_pi else {}
                 shown = noise if cfg.noise == "parameters" else Latest()          # else NaN
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], sigma=shown["sigma"],
                         distance=shown["distance"], **pi_columns)

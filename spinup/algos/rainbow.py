@@ -36,7 +36,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 from torch.nn.functional import huber_loss, linear
 
-from spinup.algos.dqn import importance_weights, n_step_return, td_target
+from spinup.algos.dqn import exploration_rate, importance_weights, n_step_return, td_target
 from spinup.core.critics import duel
 from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.adam import FlatAdam
@@ -149,8 +149,6 @@ class ReturnNetwork(nn.Module):
 
     def __init__(self, obs_shape: tuple[int, ...], num_actions: int, cfg: Config):
         super().__init__()
-        if len(obs_shape) not in (1, 3):
-            raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
         self.dist, self.atoms, self.dueling = EpsilonGreedy(num_actions), cfg.atoms, cfg.dueling
         if len(obs_shape) == 3:
             self.body = NatureConvolutions(obs_shape)
@@ -251,19 +249,19 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return (weight * each).mean(), {"errors": each.detach() if cfg.atoms > 1 else error,
                                         "error": error.mean(), "q": q.detach().mean()}
 
+    # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     minimize = optimizer.minimizer(loss)
     with run:
         env.reset()
         run.keep(policy=policy, target=target, optimizer=optimizer, replay=replay, stats=stats,
                  priorities=priorities)
         actor = policy.actor()
-        for update in run.updates(cfg.total_steps // S, S):
+        for _ in run.updates(cfg.total_steps // S, S):
             # Collect. Each action has its own noise.
             passed = run.steps / cfg.total_steps
-            falling = 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon)
-            policy.epsilon.fill_(0 if cfg.sigma else max(cfg.epsilon, falling))
-            if replay.count < cfg.learning_starts:
-                policy.epsilon.fill_(1)
+            warming_up = replay.count < cfg.learning_starts
+            epsilon = 0 if cfg.sigma else exploration_rate(passed, cfg.explore, cfg.epsilon)
+            policy.epsilon.fill_(1 if warming_up else epsilon)
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 eps = run.rng.standard_normal((N, M), np.float32)

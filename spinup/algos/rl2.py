@@ -192,7 +192,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return policy.value(policy.remember(obs[:, None], hidden)[:, 0])
 
     # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
+    minimize = optimizer.minimizer(loss)
+    updates = cfg.total_steps // (N * T)
     with run:
         env.reset()
         run.keep(policy=policy, optimizer=optimizer, scaler=scaler, memory=memory)
@@ -216,14 +217,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Update: several epochs of shuffled minibatches of whole sequences.
             share = 1 - update / updates if cfg.anneal else 1.0
+            lr = cfg.lr * share
             coef = torch.tensor(cfg.entropy_coef * share, device=run.device)
             batch = (obs, act, logp_old, adv, ret, began)
             for _ in range(cfg.epochs):
                 order = torch.randperm(N).to(run.device)
                 for rows in order.chunk(cfg.minibatches):
-                    stats = minimize(*(x[rows] for x in batch), coef, lr=cfg.lr * share)
-            run.check_finite(rewards=rew, values=values, **stats)
+                    stats = minimize(*(x[rows] for x in batch), coef, lr=lr)
+            run.check_finite(rewards=rew, values=values, advantages=adv, **stats)
             if run.row_due:
                 explained = explained_variance(values, ret)
-                run.log(**stats, learning_rate=cfg.lr * share, explained_variance=explained)
+                run.log(**stats, learning_rate=lr, explained_variance=explained)
         return run.result(policy)

@@ -88,8 +88,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if cfg.learn_alpha:
         pi_params.append(policy.log_alpha)                    # learned together with the actor
     q_params = [*policy.body.parameters(), *policy.q.parameters()]        # body: of images
-    pi_optimizer, q_optimizer = (FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-                                 for params in (pi_params, q_params))
+    settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
+    pi_optimizer = FlatAdam(pi_params, **settings)
+    q_optimizer = FlatAdam(q_params, **settings)
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     target_entropy = cfg.target_entropy * len(dist.low)
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
@@ -114,14 +115,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             loss = loss + temperature_loss(policy.log_alpha, logp, target_entropy)
         return loss.mean(), {"entropy": -logp.detach().mean()}
 
-    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
+    # `minimize_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    minimize_q = q_optimizer.minimizer(q_loss)
+    minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
         run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
                  replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
-        for update in run.updates(cfg.total_steps // S, S):
+        for _ in run.updates(cfg.total_steps // S, S):
             # Collect. Store the actions after tanh, because the critics take these.
             warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
@@ -139,8 +141,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     batch = replay.sample(rows).to(run.device).seen(policy.normalise)
                     obs, act, rew, next_obs, terminated, _ = batch
                     noise = torch.randn_like(act)
-                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))
-                    pi_stats.update(learn_pi(obs, torch.randn_like(act)))
+                    q_stats.update(minimize_q(obs, act, rew, next_obs, terminated, noise))
+                    pi_stats.update(minimize_pi(obs, torch.randn_like(act)))
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:

@@ -31,7 +31,7 @@ from spinup.algos.ddpg import squared_error
 from spinup.algos.dqn import td_target
 from spinup.algos.sac import soft_value, temperature_loss
 from spinup.core.distributions import Categorical
-from spinup.core.fast.acting import NumpyMLP, in_torch
+from spinup.core.fast.acting import outputs_of
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.optim import Latest, polyak
@@ -72,8 +72,7 @@ class ActorCritics(nn.Module):
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return a numpy function from observations `[N, d]` to logits `[N, n]`. It always uses the
         current weights."""
-        device = next(self.parameters()).device
-        return NumpyMLP(self.pi) if device.type == "cpu" else in_torch(self.pi, device)
+        return outputs_of(self.pi)
 
 
 def expectation(log_pi: Tensor, x: Tensor) -> Tensor:
@@ -106,9 +105,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     pi_params = list(policy.pi.parameters())
     if cfg.learn_alpha:
         pi_params.append(policy.log_alpha)                    # learned together with the actor
-    pi_optimizer, q_optimizer = (
-        FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-        for params in (pi_params, policy.q.parameters()))
+    settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
+    pi_optimizer = FlatAdam(pi_params, **settings)
+    q_optimizer = FlatAdam(policy.q.parameters(), **settings)
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     target_entropy = cfg.target_entropy * math.log(dist.num_outputs)
     replay = make_replay(cfg, env, (), np.int64)
@@ -136,14 +135,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                                                                         target_entropy))
         return loss.mean(), {"entropy": -expectation(log_pi, log_pi).detach().mean()}
 
-    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
+    # `minimize_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    minimize_q = q_optimizer.minimizer(q_loss)
+    minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
         run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
                  replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
-        for update in run.updates(cfg.total_steps // S, S):
+        for _ in run.updates(cfg.total_steps // S, S):
             # Collect. Equal logits are uniform actions.
             warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
@@ -160,8 +160,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     rows = replay.draw(run.rng, cfg.batch_size)
                     batch = replay.sample(rows).to(run.device)
                     obs, act, rew, next_obs, terminated, _ = batch
-                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
-                    pi_stats.update(learn_pi(obs))
+                    q_stats.update(minimize_q(obs, act, rew, next_obs, terminated))
+                    pi_stats.update(minimize_pi(obs))
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:

@@ -33,7 +33,6 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 1000      # initial steps with random actions, for varied data
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
     tau: Unit = 0.005                  # soft-update rate of target networks, per actor step
@@ -73,9 +72,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    pi_optimizer, q_optimizer = (
-        FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-        for net in (policy.pi, policy.q))
+    settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
+    pi_optimizer = FlatAdam(policy.pi.parameters(), **settings)
+    q_optimizer = FlatAdam(policy.q.parameters(), **settings)
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
     q_stats, pi_stats = Latest(), Latest()
@@ -98,14 +97,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
         return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
-    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
+    # `minimize_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    minimize_q = q_optimizer.minimizer(q_loss)
+    minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
         run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
                  replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
-        for update in run.updates(cfg.total_steps // S, S):
+        for _ in run.updates(cfg.total_steps // S, S):
             # Collect.
             warming_up = replay.count < cfg.learning_starts
             for noise in dist.noise(run.rng, (S // N, N)):
@@ -123,10 +123,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     batch = replay.sample(rows).to(run.device).seen(policy.normalise)
                     obs, act, rew, next_obs, terminated, _ = batch
                     noise = cfg.target_noise * torch.randn_like(act)
-                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))
+                    q_stats.update(minimize_q(obs, act, rew, next_obs, terminated, noise))
                     if q_optimizer.steps % cfg.policy_delay == 0:
-                        pi_stats.update(learn_pi(obs))
+                        pi_stats.update(minimize_pi(obs))
                         polyak(target_weights, weights, cfg.tau)
+                        run.check_finite(pi_loss=pi_stats["loss"])
                     run.check_finite(q_loss=q_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],

@@ -81,9 +81,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     batches = Batches(data, policy.dist.unscale(data.actions), policy.normaliser, run.device)
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    pi_optimizer, q_optimizer = (
-        FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-        for net in (policy.pi, policy.q))
+    settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
+    pi_optimizer = FlatAdam(policy.pi.parameters(), **settings)
+    q_optimizer = FlatAdam(policy.q.parameters(), **settings)
     q_stats, pi_stats = Latest(), Latest()
 
     def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, terminated: Tensor,
@@ -106,18 +106,20 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             loss = loss + distance
         return loss.mean(), {"distance": distance.detach().mean()}
 
-    # `learn_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
-    learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
+    # `minimize_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    minimize_q = q_optimizer.minimizer(q_loss)
+    minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:
         run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
                  q_stats=q_stats, pi_stats=pi_stats)
-        for update in run.updates(cfg.total_steps):
+        for _ in run.updates(cfg.total_steps):
             obs, act, rew, next_obs, terminated, _ = batches.draw(run.rng, cfg.batch_size)
             noise = cfg.target_noise * torch.randn_like(act)
-            q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))
+            q_stats.update(minimize_q(obs, act, rew, next_obs, terminated, noise))
             if q_optimizer.steps % cfg.policy_delay == 0:
-                pi_stats.update(learn_pi(obs, act))
+                pi_stats.update(minimize_pi(obs, act))
                 polyak(target_weights, weights, cfg.tau)
+                run.check_finite(pi_loss=pi_stats["loss"])
             run.check_finite(q_loss=q_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],

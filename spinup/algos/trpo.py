@@ -33,7 +33,7 @@ from torch import Tensor
 
 from spinup.algos.vpg import policy_gradient, value_loss
 from spinup.core.fast.adam import FlatAdam
-from spinup.core.masked import aggregate, select, whiten
+from spinup.core.masked import aggregate, whiten
 from spinup.core.networks import ActorCritic
 from spinup.core.normaliser import ReturnScaler
 from spinup.core.returns import explained_variance, gae
@@ -67,13 +67,11 @@ class Config(AtariConfig):
         self.check_batch()
 
 
-def surrogate_loss(logp: Tensor, logp_old: Tensor, adv: Tensor,
-                   mask: Tensor | None = None) -> Tensor:
+def surrogate_loss(logp: Tensor, logp_old: Tensor, adv: Tensor) -> Tensor:
     """Surrogate loss per step, -ratio A (eq. 14, negated), `[...]` as `logp`. At the old policy its
     gradient is that of `policy_gradient`. `adv` is broadcast."""
-    log_ratio = select(logp - logp_old, mask)
-    ratio = log_ratio.exp()
-    return -ratio * select(adv, mask)
+    ratio = (logp - logp_old).exp()
+    return -ratio * adv
 
 
 def fisher_product(kl: Tensor, params: Sequence[Tensor],
@@ -155,11 +153,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     # The trust region is only for the policy. For images, V is a head on the policy's CNN. Only
     # the policy loss trains the CNN: many steps of V per batch would spoil its features for pi.
-    value_params = list(policy.v.parameters())
-    policy_params = [p for p in policy.parameters() if all(p is not q for q in value_params)]
+    policy_params = [p for name, p in policy.named_parameters() if not name.startswith("v.")]
     sizes = [p.numel() for p in policy_params]
-    value_optimizer = FlatAdam(value_params, lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm,
-                               compile=cfg.compile)           # V only: pi needs 2nd derivatives
+    value_optimizer = FlatAdam(policy.v.parameters(), lr=cfg.value_lr,     # V only: pi needs 2nd
+                               max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)  # derivatives
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)
     N, T = cfg.num_envs, cfg.rollout_steps
 
@@ -202,9 +199,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     def value_of(obs: Tensor) -> Tensor:                      # takes unnormalised observations
         return policy.value(policy.normalise(obs))
 
-    # `improve_value(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's
+    # `minimize_value(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's
     # step(): one call, so that --compile can compile all of it.
-    improve_value = value_optimizer.minimizer(value_error)
+    minimize_value = value_optimizer.minimizer(value_error)
     updates = cfg.total_steps // (N * T)
     with run:
         env.reset()
@@ -231,7 +228,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             with torch.no_grad():                             # these steps do not change the CNN
                 features = policy.body(batch[0])              # vectors: the observations
             for _ in range(cfg.value_epochs):
-                error = improve_value(features, batch[3])["loss"]
+                error = minimize_value(features, batch[3])["loss"]
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats, value_loss=error)
             if policy.normaliser is not None:                 # after the update, because the batch
                 policy.normaliser.update(rollout.obs[:, :T])  # used the old statistics

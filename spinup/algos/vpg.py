@@ -85,11 +85,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     # Two optimisers, because V takes more steps. For images, V is a head on the policy's CNN. Only
     # the policy loss trains the CNN: ten steps of V per batch would spoil its features for pi.
-    value_params = list(policy.v.parameters())
-    policy_params = [p for p in policy.parameters() if all(p is not q for q in value_params)]
-    shared = {"max_grad_norm": cfg.max_grad_norm, "compile": cfg.compile}
-    policy_optimizer = FlatAdam(policy_params, lr=cfg.lr, **shared)
-    value_optimizer = FlatAdam(value_params, lr=cfg.value_lr, **shared)
+    policy_params = [p for name, p in policy.named_parameters() if not name.startswith("v.")]
+    settings = {"max_grad_norm": cfg.max_grad_norm, "compile": cfg.compile}
+    policy_optimizer = FlatAdam(policy_params, lr=cfg.lr, **settings)
+    value_optimizer = FlatAdam(policy.v.parameters(), lr=cfg.value_lr, **settings)
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)
     N, T = cfg.num_envs, cfg.rollout_steps
 
@@ -105,10 +104,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     def value_of(obs: Tensor) -> Tensor:                      # takes unnormalised observations
         return policy.value(policy.normalise(obs))
 
-    # `improve_...(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's
+    # `minimize_...(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's
     # step(): one call, so that --compile can compile all of it.
-    improve_policy = policy_optimizer.minimizer(policy_loss)
-    improve_value = value_optimizer.minimizer(value_error)
+    minimize_policy = policy_optimizer.minimizer(policy_loss)
+    minimize_value = value_optimizer.minimizer(value_error)
     updates = cfg.total_steps // (N * T)
     with run:
         env.reset()
@@ -133,11 +132,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Update: one step of the policy, many of the value function.
             lr = cfg.lr * (1 - update / updates) if cfg.anneal else cfg.lr
             batch = [x.reshape(N * T, *x.shape[2:]) for x in (obs, act, adv, ret)]
-            stats = improve_policy(*batch[:3], lr=lr)
+            stats = minimize_policy(*batch[:3], lr=lr)
             with torch.no_grad():                             # these steps do not change the CNN
                 features = policy.body(batch[0])              # vectors: the observations
             for _ in range(cfg.value_epochs):
-                error = improve_value(features, batch[3])["loss"]
+                error = minimize_value(features, batch[3])["loss"]
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats, value_loss=error)
             if policy.normaliser is not None:                 # after the update, because the batch
                 policy.normaliser.update(rollout.obs[:, :T])  # used the old statistics

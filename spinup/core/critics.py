@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from spinup.core.bounded import NoisyAction, SquashedGaussian
 from spinup.core.distributions import EpsilonGreedy
-from spinup.core.fast.acting import NumpyMLP, in_torch
+from spinup.core.fast.acting import NumpyMLP, in_torch, outputs_of
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import CNN_WIDTH, NatureCNN, NatureConvolutions
 from spinup.core.normaliser import Normaliser, Normalising
@@ -126,8 +126,5 @@ class ActorCritics(Normalising):
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
         """Return a numpy function from observations `[N, *shape]` to the parameters of the action
         distribution. It always uses the current weights and statistics."""
-        device = next(self.parameters()).device
-        plain = device.type == "cpu" and not self.is_image
-        outputs = NumpyMLP(self.pi) if plain else in_torch(
-            lambda obs: self.pi(self.body(obs)), device)
+        outputs = outputs_of(self.pi, self.body)
         return self.of_raw(lambda obs: self.dist.params(outputs(obs)))

@@ -19,7 +19,7 @@ def masked_mean(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return x.mean() if mask is None else select(x, mask).sum() / mask.sum().clamp(min=1)
 
 
-def whiten(x: Tensor, mask: Tensor | None = None, *, eps: float = 1e-8) -> Tensor:
+def whiten(x: Tensor, mask: Tensor | None = None) -> Tensor:
     """Normalise `x`, `[...]`, to mean 0 and standard deviation 1 over the steps that count. The
     result is 0 where a step does not count.
 
@@ -28,9 +28,9 @@ def whiten(x: Tensor, mask: Tensor | None = None, *, eps: float = 1e-8) -> Tenso
     """
     if mask is None:
         std, mean = torch.std_mean(x, correction=0)
-        return (x - mean) / (std + eps)
+        return (x - mean) / (std + 1e-8)
     centred = select(x - masked_mean(x, mask), mask)
-    return centred / (masked_mean(centred.square(), mask).sqrt() + eps)
+    return centred / (masked_mean(centred.square(), mask).sqrt() + 1e-8)
 
 
 def aggregate(loss: Tensor, mask: Tensor | None = None, *, mode: str = "token",

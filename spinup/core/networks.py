@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from spinup.core.distributions import Categorical, Deterministic, DiagGaussian
-from spinup.core.fast.acting import NumpyMLP, in_torch
+from spinup.core.fast.acting import outputs_of
 from spinup.core.fast.linear import Linear
 from spinup.core.normaliser import Normaliser
 
@@ -189,10 +189,7 @@ class ActorCritic(nn.Module):
         Create a new one for each rollout. It always uses the current weights, but keeps the old
         statistics of the normaliser and the old `log_std`.
         """
-        parameter = next(self.parameters())
-        plain = parameter.device.type == "cpu" and isinstance(self.body, nn.Identity)
-        pi = NumpyMLP(self.pi) if plain else in_torch(
-            lambda obs: self.pi(self.body(obs)), parameter.device)
+        pi = outputs_of(self.pi, self.body)
         normalise = self.normaliser.numpy_view() if self.normaliser is not None else None
         outputs = pi if normalise is None else lambda obs: pi(normalise(obs))
         if self.log_std is None:
@@ -225,6 +222,5 @@ class Actor(nn.Module):
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return a numpy function from observations `[N, d]` to the distribution's parameters."""
-        device, view = next(self.parameters()).device, self.view()
-        pi = NumpyMLP(self.pi) if device.type == "cpu" else in_torch(self.pi, device)
+        pi, view = outputs_of(self.pi), self.view()
         return lambda obs: pi(view(obs))

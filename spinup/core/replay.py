@@ -1,23 +1,12 @@
 """Replay buffer of transitions (Lin 1992; Mnih et al. 2015). Off-policy methods sample from it."""
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from spinup.core.fast.copies import copied
-
-
-class VectorStep(Protocol):
-    """Result of one step in N environments, like `spinup.envs.vector.Step`. It is declared here,
-    because core does not import environments."""
-
-    obs: np.ndarray                     # [N, *shape]; after an end, the first of the next episode
-    reward: np.ndarray                  # [N] float32
-    terminated: np.ndarray              # [N] bool
-    truncated: np.ndarray               # [N] bool
-    final_obs: np.ndarray | None        # [N, *shape]; before any reset; None if no episode ended
 
 
 class Batch(NamedTuple):
@@ -88,9 +77,9 @@ class Replay:
     def __len__(self) -> int:
         return self.count - self.oldest
 
-    def add(self, obs: np.ndarray, act: np.ndarray, step: VectorStep) -> None:
+    def add(self, obs: np.ndarray, act: np.ndarray, step: Any) -> None:
         """Store one step of all N environments: observations `[N, *shape]`, actions `[N, ...]`, and
-        the result of `VectorEnv.step`.
+        the result of `spinup.envs.vector.VectorEnv.step`.
 
         If an episode ended, `step.obs` is the first observation of the next episode. The last
         observation of the old episode is in `step.final_obs`.
@@ -183,7 +172,7 @@ class Replay:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the counters. The rows are loaded from their files."""
         self.count, self.frame_count = state["count"], state["frame_count"]
-        self.oldest, self.breaks = state["oldest"], [*state.get("breaks", [])]
+        self.oldest, self.breaks = state["oldest"], [*state["breaks"]]
         self.now = None if state["now"] is None else np.asarray(state["now"]).copy()
 
     def begin_anew(self) -> None:

@@ -189,7 +189,7 @@ class ReplayConfig(BaseConfig):
     num_envs: Size = 1                   # environment copies run in parallel; does not change --update-ratio
     replay_size: Count = 1_000_000       # capacity of the replay buffer, in transitions; a small one drops useful data
     save_replay: bool = True             # save the replay buffer during the run; else a resumed run has an empty one
-    learning_starts: Count = 1000       # steps of random actions before learning; rounded up to whole updates
+    learning_starts: Count = 1000        # steps of random actions before learning; rounded up to whole updates
     update_every: Count = 1              # steps between updates; rounded down to a multiple of --num-envs, at least one
     update_ratio: Ratio = 1.0            # gradient steps per environment step; higher: better data use, up to a limit
     batch_size: Size = 256               # transitions sampled for each gradient step

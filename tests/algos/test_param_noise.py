@@ -45,7 +45,7 @@ def test_distances_are_those_of_the_paper():
 def test_epsilon_distance_is_the_kl_of_greedy_and_epsilon_greedy():
     greedy, epsilon = torch.tensor([1.0, 0, 0, 0]), 0.2
     mixed = (1 - epsilon) * greedy + epsilon / 4
-    distance = param_noise.ValueLearner.epsilon_distance
+    distance = param_noise.epsilon_distance
     assert distance(epsilon, 4) == pytest.approx(float((greedy * (greedy / mixed).log())[0]))
     assert distance(0, 4) == 0 and distance(1, 4) == pytest.approx(math.log(4))
 
@@ -158,4 +158,4 @@ def test_measured_distance_and_target_distance_are_right(watch, monkeypatch):
     net = param_noise.make_policy(cfg, Box(-1, 1, (3,)), Discrete(4))
     learner = param_noise.ValueLearner(cfg, net, net)
     for passed, epsilon in ((0, 1), (0.25, 0.55), (0.5, 0.1), (1, 0.1)):
-        assert learner.wanted_distance(passed) == pytest.approx(learner.epsilon_distance(epsilon, 4), rel=1e-5)
+        assert learner.wanted_distance(passed) == pytest.approx(param_noise.epsilon_distance(epsilon, 4), rel=1e-5)

@@ -64,15 +64,6 @@ def test_surrogate_equals_that_of_ppo_and_its_first_gradient_that_of_vpg():
     assert torch.equal(ours, vpgs)
 
 
-# Catches: a missing `select`, or one after `exp`.
-def test_masked_steps_are_not_in_the_loss():
-    nan, mask = float("nan"), torch.tensor([1, 0, 0])
-    logp = torch.tensor([-1.0, nan, 500.0], requires_grad=True)
-    loss = surrogate_loss(logp, torch.tensor([-1.0, -1.0, -500.0]), torch.tensor([2.0, nan, 1.0]), mask)
-    loss.sum().backward()
-    assert loss.tolist() == [-2.0, 0.0, 0.0] and logp.grad.tolist() == [-2.0, 0.0, 0.0]
-
-
 # By definition, the Fisher matrix is the mean, over states and the actions of the policy, of the outer product of the
 # score. Catches: a KL divergence with another Hessian; missing damping; the sum over states; a wrong factor of 2.
 def test_fisher_product_matches_the_explicit_fisher_matrix():

@@ -164,7 +164,7 @@ def test_only_the_ratio_of_reward_and_bonus_coefficient_has_an_effect(train):
 
 # Catches: statistics of the first rollout alone.
 def test_input_statistics_of_the_predictors_include_every_rollout(train):
-    view = load_checkpoint(train(curiosity).directory / "checkpoint.pt")["parts"]["view"]
+    view = load_checkpoint(train(curiosity).directory / "checkpoint.pt")["parts"]["obs_normaliser"]
     assert view["count"] == 128 + 32                                      # the first of four counts twice
 
 

@@ -79,6 +79,16 @@ def in_torch(network: Callable[[Tensor], Tensor], device: torch.device) -> Funct
     return outputs
 
 
+def outputs_of(net: nn.Sequential, body: nn.Module | None = None) -> Function:
+    """Return `net(body(obs))` as a function of arrays `[N, ...]`: a `NumpyMLP` for vectors on a CPU
+    (`body` None or Identity), else `in_torch`. It always uses the current weights."""
+    device = next(net.parameters()).device
+    plain = body is None or isinstance(body, nn.Identity)
+    if plain and device.type == "cpu":
+        return NumpyMLP(net)
+    return in_torch(net if plain else lambda obs: net(body(obs)), device)
+
+
 class NumpyMLPs:
     """N networks with the shapes of one `mlp` and different weights, evaluated together in numpy.
 

@@ -220,22 +220,20 @@ class EpsilonGreedy(Strategy):
         self.greedy.observe(state, act, reward, done, next_state)
 
 
-def baselines(tasks: Trials, generator: Generator, *, epsilon: float = 0.05, c: float = 0.2,
-              bonus: float = 0.5) -> dict[str, Strategy]:
+def baselines(tasks: Trials, generator: Generator) -> dict[str, Strategy]:
     """Return the strategies for comparison on `tasks`, by name.
 
     generator: random number generator of the strategies, on the device of the tasks. Do not use the generator of the
-    tasks, because then the tasks would depend on the player. epsilon, c, bonus: the parameters of epsilon-greedy, UCB1
-    and BEB.
+    tasks, because then the tasks would depend on the player.
     """
     if isinstance(tasks, Bandits):
         sample = partial(beta_draw, generator=generator)
         greedy: Strategy = Index(beta_mean)
-        others = {"UCB1": Index(partial(ucb_index, c=c)), "Thompson": Index(sample), "optimistic Thompson":
+        others = {"UCB1": Index(partial(ucb_index, c=0.2)), "Thompson": Index(sample), "optimistic Thompson":
                   Index(lambda wins, pulls: sample(wins, pulls).maximum(beta_mean(wins, pulls)))}
     else:
         greedy = Planner(mean_model)
         others = {"PSRL": Planner(partial(drawn_model, generator=generator)),
-                  "BEB": Planner(partial(bonus_model, bonus=bonus))}
+                  "BEB": Planner(partial(bonus_model, bonus=0.5))}
     return {"random": EpsilonGreedy(greedy, 1.0, generator), "greedy": greedy,
-            "epsilon-greedy": EpsilonGreedy(greedy, epsilon, generator), **others}
+            "epsilon-greedy": EpsilonGreedy(greedy, 0.05, generator), **others}
