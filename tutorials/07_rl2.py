@@ -26,7 +26,8 @@ from spinup import rl2
 from spinup.algos.rl2 import RecurrentActorCritic
 from spinup.envs import make
 from spinup.envs.worlds.beliefs import beta_draw, beta_mean, ucb_index
-from spinup.envs.worlds.trials import Bandits, EpsilonGreedy, Index, play
+from spinup.envs.worlds.strategies import EpsilonGreedy, Index, play
+from spinup.envs.worlds.trials import Bandits
 from spinup.view.notebook import curves, panels, show, sizes
 from spinup.view.plots import COLOURS, LINES
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from llm.tasks.episodes import Episode
 from llm.tasks.options import check_options
 from llm.tasks.task import LARGEST, Problem, Task, numbered
+from spinup.envs.worlds.strategies import baselines
 from spinup.envs.worlds.trials import Bandits as Arms
-from spinup.envs.worlds.trials import TabularMDPs, Trials, baselines
+from spinup.envs.worlds.trials import TabularMDPs, Trials
 from spinup.runs.config import Range
 
 

@@ -7,7 +7,8 @@ import torch
 
 from spinup.bench.papers.paper import Line, Paper, at_most, by_kind, evaluated, run, seconds_of, together
 from spinup.envs import make
-from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials, baselines, play
+from spinup.envs.worlds.strategies import baselines, play
+from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials
 from spinup.runs.policy import Policy
 
 SEEDS = (1, 2, 3)

@@ -4,17 +4,8 @@ import torch
 from torch import Tensor
 
 from spinup.envs.worlds.beliefs import beta_draw, beta_mean, mean_model, plan
-from spinup.envs.worlds.trials import (
-    Bandits,
-    EpsilonGreedy,
-    Index,
-    Planner,
-    Strategy,
-    TabularMDPs,
-    Trials,
-    baselines,
-    play,
-)
+from spinup.envs.worlds.strategies import EpsilonGreedy, Index, Planner, Strategy, baselines, play
+from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials
 
 
 def generator(seed: int = 0) -> torch.Generator:
