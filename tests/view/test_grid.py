@@ -32,7 +32,7 @@ def check(flags: dict[str, str]) -> ppo.Config:
 
 
 def described(flags: dict[str, str]) -> dict:
-    return {"algorithm": "ppo", "config": config_to_json(check(flags))}
+    return {"algorithm": "ppo", "measure": "return_mean_100", "config": config_to_json(check(flags))}
 
 
 def names(settings: dict[str, list[str]]) -> list[str]:
