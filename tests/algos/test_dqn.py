@@ -6,7 +6,7 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from spinup.algos import dqn
-from spinup.algos.dqn import greedy_value, importance_weights, n_step_return, td_target
+from spinup.algos.dqn import exploration_rate, greedy_value, importance_weights, n_step_return, td_target
 from spinup.bench.papers.dqn_parts import (
     LENGTH,
     error_of_evaluation,
@@ -48,6 +48,12 @@ def test_n_step_return_matches_hand_calculation():
                                  (0.0, [1.0, 1.0, -3.0], [0, 0, 0])):
         got = n_step_return(rew, length, gamma)
         assert got[0].tolist() == ret and got[1].tolist() == discount
+
+
+# Catches: a fall to 0 in place of the final share; a fall over the whole run; a division by zero without exploration.
+def test_exploration_rate_falls_linearly_to_its_final_value():
+    assert [exploration_rate(passed, 0.5, 0.2) for passed in (0, 0.25, 0.5, 1)] == pytest.approx([1, 0.6, 0.2, 0.2])
+    assert [exploration_rate(passed, 0, 0.2) for passed in (0, 0.01)] == pytest.approx([1, 0.2])
 
 
 # Catches: a wrong sign of the exponent; weights that are not divided by their maximum, or are divided by their sum.
