@@ -250,11 +250,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     obs, act, rew, next_obs, terminated, _ = batch
                     measured = obs
                     q_stats.update(learner.minimize_q(obs, act, rew, next_obs, terminated))
+                    run.check_finite(q_loss=q_stats["loss"])
                     if learner.minimize_pi:
                         pi_stats.update(learner.minimize_pi(obs))
                         run.check_finite(pi_loss=pi_stats["loss"])
                     polyak(target_weights, weights, cfg.tau)
-                    run.check_finite(q_loss=q_stats["loss"])
                 every = cfg.adapt_every
                 for _ in range((run.steps + S) // every - run.steps // every):
                     if measured is None:                      # ratio below 1: no batch was sampled

@@ -116,11 +116,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             obs, act, rew, next_obs, terminated, _ = batches.draw(run.rng, cfg.batch_size)
             noise = cfg.target_noise * torch.randn_like(act)
             q_stats.update(minimize_q(obs, act, rew, next_obs, terminated, noise))
+            run.check_finite(q_loss=q_stats["loss"])
             if q_optimizer.steps % cfg.policy_delay == 0:
                 pi_stats.update(minimize_pi(obs, act))
                 polyak(target_weights, weights, cfg.tau)
                 run.check_finite(pi_loss=pi_stats["loss"])
-            run.check_finite(q_loss=q_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],
                         pi_loss=pi_stats["loss"], pi_grad_norm=pi_stats["grad_norm"],

@@ -155,8 +155,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # the policy loss trains the CNN: many steps of V per batch would spoil its features for pi.
     policy_params = [p for name, p in policy.named_parameters() if not name.startswith("v.")]
     sizes = [p.numel() for p in policy_params]
-    value_optimizer = FlatAdam(policy.v.parameters(), lr=cfg.value_lr,     # V only: pi needs 2nd
-                               max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)  # derivatives
+    # Adam and --compile are for V only: the step of the policy needs second derivatives.
+    value_optimizer = FlatAdam(policy.v.parameters(), lr=cfg.value_lr,
+                               max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)
     N, T = cfg.num_envs, cfg.rollout_steps
 

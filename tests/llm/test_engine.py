@@ -149,10 +149,10 @@ def test_methods_learn_from_an_engine_or_from_older_weights(method, draw, settin
 
 # Catches: importance weights from log-probabilities at temperature 1, which is vLLM's default.
 def test_log_probabilities_at_temperature_1_are_refused(settings, server):
-    llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
+    llm.grpo(**settings(engine="server", temperature=0.5, total_steps=1))
     server.raw = True
     with pytest.raises(UserError, match="at temperature 1, not 0.5; start it with --logprobs-mode processed_logprobs"):
-        llm.grpo("reverse", **settings(engine="server", temperature=0.5, total_steps=1))
+        llm.grpo(**settings(engine="server", temperature=0.5, total_steps=1))
 
 
 # Catches: a check that counts as done although the scores of the responses do not depend on the temperature.

@@ -288,7 +288,7 @@ def test_evaluation_does_not_change_the_weights(method, settings, looks, beginne
 
 # Catches: a policy that responds without the tool of its training task.
 def test_policy_of_a_tool_task_uses_the_tool():
-    result = llm.sft("calculator:digits=1", batch=4, **TINY | SHAPE | {"task": "calculator:digits=1"})
+    result = llm.sft(batch=4, **TINY | SHAPE | {"task": "calculator:digits=1"})
     asked = make_task("calculator:digits=1").problems(1, np.random.default_rng(0))[0].prompt
     for policy in result.policy, llm.load(result.directory):
         assert policy.tool("[1*2+3]") == "=5;"
