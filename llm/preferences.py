@@ -113,7 +113,7 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     """Turn pairs from a file into tokens. Responses are cut at the longest length of a response.
 
     Pairs whose responses are then equal are left out, and a message names them. held_out: True for pairs to test on;
-    then at most `held_out_size` pairs, spread over the file, are used. UserError: no pair is left.
+    then at most `held_out_size` pairs, spread over the file, are used. UserError if no pair is left.
     """
     limit, kept, equal, said = run.max_tokens, [], [], []
     if held_out:

@@ -137,7 +137,7 @@ def check_compile() -> None:
 
 @contextmanager
 def same_random_numbers(device: "torch.device") -> "Iterator[None]":
-    """Restore torch's generators of the CPU and of a device afterwards."""
+    """Restore torch's random number generators, of the CPU and of a device, after the block."""
     import torch
     before = generator_of(device)
     with torch.random.fork_rng([]):

@@ -159,7 +159,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     value_optimizer = run.adam(critic, lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm,
                                eps=cfg.adam_eps)
-    beta = Latest(coef=torch.tensor(cfg.kl_coef, device=run.device))      # for the checkpoint
+    beta = Latest(coef=torch.tensor(cfg.kl_coef, device=run.device))      # saved with the run
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, target: Tensor, value_old: Tensor,
              right: Tensor, prompts: Prompts, policy_learns: bool, denominator: Tensor) -> Loss:

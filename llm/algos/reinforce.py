@@ -128,7 +128,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if teacher is not None:
         run.depend_on("the teacher", teacher)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
-    expected = Latest(average=torch.tensor(math.nan, device=run.device))  # for the checkpoint
+    expected = Latest(average=torch.tensor(math.nan, device=run.device))  # saved with the run
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, adv, part.mask)

@@ -57,7 +57,7 @@ def costs(*, gpu: str = "H100", out: Path | None = None) -> int:
 def cost(shape: Shape, cfg: grpo.Config, bandwidth: float, flops: float) -> dict[str, Any]:
     """Return parameters, memory in GB, and seconds of sampling and learning of one update.
 
-    `bytes_a_step` says how much a sampling step reads. Learning needs 8 FLOP per parameter and
+    `bytes_a_step` is the number of bytes that a sampling step reads. Learning needs 8 FLOP per parameter and
     token instead of 6, because gradient checkpointing computes the forward pass twice.
     """
     with torch.device("meta"):                                            # counts parameters without allocating memory

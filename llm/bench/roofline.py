@@ -36,7 +36,8 @@ SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6,
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
 # Bytes per second, and FLOP/s of dense bf16, from the manufacturers. The first key in the device's name is used.
 PEAKS = {"H200": (4.8e12, 989e12), "H100": (3.35e12, 989e12), "A100": (2.0e12, 312e12), "4090": (1.01e12, 165e12)}
-OTHERS = ("GH200", "H100 PCIe", "H100 NVL", "A100-SXM4-40GB", "A100-PCIE", "Laptop")  # not the peaks above: measured
+# Devices whose names contain such a key, but whose peaks are others. The measured speed replaces these.
+OTHERS = ("GH200", "H100 PCIe", "H100 NVL", "A100-SXM4-40GB", "A100-PCIE", "Laptop")
 BATCHES = {"cuda": (1, 8, 64, 256, 1024), "cpu": (1, 8, 64, 256)}
 CONTEXT, NEW = 512, 64                  # mean context of a step, in tokens; number of timed steps
 ROWS = {"cuda": (16, 512), "cpu": (16, 256)}              # responses of a training step, and tokens of each
@@ -184,7 +185,7 @@ def bytes_a_step(shape: Shape, parameters: int, size: int, rows: int, context: i
     """Bytes that a sampling step must read: all weights once, and the keys and values of `context` tokens of every row.
 
     An embedding that is not tied to the output head does not count, because a step reads only a few of its rows.
-    size: bytes of a number.
+    size: bytes per number.
     """
     return size * (parameters - looked_up(shape) + rows * context * 2 * shape.layers * shape.kv_heads * shape.head_size)
 

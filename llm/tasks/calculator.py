@@ -19,7 +19,7 @@ class Calculator(Task):
 
     The policy can write `[12*47+38]`. The tool appends `=602;`, and the policy continues. The whole response is then
     `[12*47+38]=602;602`. The answer is the text after the last `;`. The policy need not call the tool if it knows the
-    answer. Tokens of the tool are not actions of the policy and are not trained on.
+    answer. Tokens of the tool are not actions of the policy, so the loss leaves them out.
     """
 
     digits: Annotated[int, Range(1, 9)] = 2         # digits of each number in the prompt
@@ -40,7 +40,7 @@ class Calculator(Task):
         return draw(n, held_out, make)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return the whole response, with the tool's part."""
+        """Return the whole response, including the output of the tool."""
         call = f"[{problem.prompt.rstrip(':')}]"
         return call + (self.tool(call) or "") + problem.answer
 

@@ -127,7 +127,7 @@ def program(response: str) -> str:
 
 
 def parsed(text: str, mode: str = "exec") -> Any:
-    """Parse a program, or with the mode "eval" an expression; None if it is not Python."""
+    """Parse a program, or an expression if the mode is "eval". Return None if the text is not Python."""
     try:
         with warnings.catch_warnings(action="ignore"):                    # Python warns about text such as "5in x"
             return ast.parse(text, mode=mode)

@@ -118,7 +118,7 @@ def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
 
 
 def called(task: Any, text: str) -> tuple[list[bool], bool]:
-    """For a task without episodes, return the mask of a response, and True if the text ends within the tool's output.
+    """Return the mask of a response in a task without episodes, and True if the text ends within the tool's output.
 
     The mask has for each character: True if the policy wrote it, False if the tool wrote it. The tool is called after
     each character of the policy, and never after its own output. Generation calls the tool after each sampled token, so
@@ -135,7 +135,7 @@ def called(task: Any, text: str) -> tuple[list[bool], bool]:
 
 
 def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]:
-    """For a task with episodes, return the mask of a response, the sum of rewards, and a bool.
+    """Return the mask of a response in a task with episodes, the sum of rewards, and a bool.
 
     The mask has for each character: True if the policy wrote it, False if the episode wrote it. The bool is True if the
     next token is not the policy's: the episode ended the response, or the text ends within an observation. Raise

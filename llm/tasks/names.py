@@ -58,7 +58,7 @@ def without_wrappers(text: str) -> str:
 
 
 def fingerprints(task: object, reward: object) -> list[str]:
-    """Return the SHA-256 of each file that the names of a task and of its reward contain; a Python object has none."""
+    """Return the SHA-256 of each file that the text of a task or of its reward names. A Python object names none."""
     task, reward = (given if isinstance(given, str) else "" for given in (task, reward))
     inside = without_wrappers(task)
     named = [task, inside, *re.split(r"[+*,=]|(?<=\w\w):", inside)]       # the parts of a mixture may be files

@@ -1,4 +1,4 @@
-"""Options of a task: how they are typed, and their checks."""
+"""Parsing and checks of the options of a task."""
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, get_type_hints

@@ -41,7 +41,7 @@ class PairTask(UserTask):
         self.name, source = ("pairs", "the list of pairs") if listed else (Path(pairs).stem, str(pairs))
         rows = [(f"pair {i}", row) for i, row in enumerate(pairs, 1)] if listed else read_jsonl(pairs, SHAPE)
         self.function = as_reward(reward)
-        problems, faulty, self.places = [], defaultdict(list), {}         # places by id of the problem: not a field
+        problems, faulty, self.places = [], defaultdict(list), {}         # place of each problem, by its id()
         for where, row in rows:
             where = where.removeprefix(f"{source}, ")
             row = explicit(row)

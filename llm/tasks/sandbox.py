@@ -76,8 +76,8 @@ def judge(code: str, tests: Sequence[str], *, seconds: float = 2.0, memory_mb: i
 
 
 def judge_many(jobs: Sequence[tuple[str, Sequence[str]]], **limits: Any) -> list[Verdict]:
-    """Return `judge(code, tests, **limits)` for each (code, tests), in the order of the jobs; one per core runs at a
-    time."""
+    """Return `judge(code, tests, **limits)` for each (code, tests), in the order of the jobs. One job per core
+    runs at a time."""
     warn()
     with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(lambda job: judge(*job, **limits), jobs))

@@ -13,7 +13,7 @@ from llm.tasks.episodes import Episode, played
 from llm.tasks.parts import Score, scored
 
 HELD_OUT = 10           # one of this many prompts is held out: never trained on
-LARGEST = 2**31         # half of a problem's number is below this
+LARGEST = 2**31         # the numbers of problems are below twice this
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         per_step, found = policy_gradient(logp, torch.ones_like(logp))    # [B]
         return per_step.mean(), found
 
-    # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    # `minimize(*batch)`: zero_grad, backward, step. It adds "loss" and "grad_norm".
     minimize = optimizer.minimizer(loss)
     with run:
         run.keep(policy=policy, optimizer=optimizer, stats=stats)

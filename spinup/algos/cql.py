@@ -14,7 +14,7 @@ large alpha the policy imitates the dataset, and with alpha 0 the algorithm is D
 the target is that of double DQN by default, and the loss is linear for errors above 1 (Huber loss).
 
 Differs from dqn.py by: the conservative penalty; a dataset instead of a replay buffer and
-environment steps, so there is no exploration; raw observations.
+environment steps, so there is no exploration; no normalisation of observations.
 """
 from copy import deepcopy
 from dataclasses import dataclass

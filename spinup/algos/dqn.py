@@ -87,7 +87,7 @@ def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Te
 
 def exploration_rate(passed: float, explore: float, final: float) -> float:
     """Share of random actions after the fraction `passed` of the run. It falls linearly from 1 to
-    `final` in the fraction `explore`."""
+    `final` over the first fraction `explore` of the run."""
     return max(final, 1 - passed / max(explore, 1e-9) * (1 - final))
 
 

@@ -124,7 +124,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
         return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
-    # `minimize_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    # `minimize_q(*batch)`: zero_grad, backward, step. It adds "loss" and "grad_norm".
     minimize_q = q_optimizer.minimizer(q_loss)
     minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:

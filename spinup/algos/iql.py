@@ -108,7 +108,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         loss, stats = policy_gradient(logp, weight)
         return loss.mean(), {**stats, "weight": weight.mean()}
 
-    # `minimize_v(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    # `minimize_v(*batch)`: zero_grad, backward, step. It adds "loss" and "grad_norm".
     minimize_v = v_optimizer.minimizer(v_loss)
     minimize_q = q_optimizer.minimizer(q_loss)
     minimize_pi = pi_optimizer.minimizer(pi_loss)

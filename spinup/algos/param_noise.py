@@ -243,7 +243,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
-                measured = None                               # observations to measure distances
+                measured = None                               # observations for the distance
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
                     batch = replay.sample(rows).to(run.device)
@@ -257,7 +257,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     polyak(target_weights, weights, cfg.tau)
                 every = cfg.adapt_every
                 for _ in range((run.steps + S) // every - run.steps // every):
-                    if measured is None:                      # ratio below 1: no batch was sampled
+                    if measured is None:                      # no gradient step: no batch yet
                         rows = replay.draw(run.rng, cfg.batch_size)
                         measured = replay.sample(rows).obs.to(run.device)
                     noise["distance"] = measure(measured)

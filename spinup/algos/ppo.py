@@ -165,7 +165,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 kls = []
                 minibatches = zip(*(x.chunk(cfg.minibatches) for x in shuffled), strict=True)
                 for *minibatch, advantages in minibatches:
-                    # Not in the loss: with --workers, it gets only a share of the minibatch.
+                    # Normalise here: with --workers, the loss gets only a share of a minibatch.
                     stats = minimize(*minibatch, whiten(advantages), lr=lr)             # [7]
                     kls.append(stats["kl"])
                 # The epoch's mean, because the KL of one minibatch is too noisy (Spinning Up uses

@@ -115,7 +115,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             loss = loss + temperature_loss(policy.log_alpha, logp, target_entropy)
         return loss.mean(), {"entropy": -logp.detach().mean()}
 
-    # `minimize_q(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
+    # `minimize_q(*batch)`: zero_grad, backward, step. It adds "loss" and "grad_norm".
     minimize_q = q_optimizer.minimizer(q_loss)
     minimize_pi = pi_optimizer.minimizer(pi_loss)
     with run:

@@ -19,7 +19,7 @@ from spinup.runs.folders import check_writable, find_run, runs_below
 
 
 def runs_in(directory: Path) -> list[Path]:
-    """Return the folder itself if it is a run, else the runs directly below it."""
+    """Return the runs directly below a folder; the folder itself if it is a run, or if no run is there."""
     inside = [run for run in runs_below(directory) if run.parent == directory]
     return [directory] if (directory / "config.json").exists() or not inside else inside
 

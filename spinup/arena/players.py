@@ -134,8 +134,8 @@ def scripted(game: str) -> dict[str, Moves]:
 
 
 def trained(directory: Path, env: str, versions: int) -> list[Player]:
-    """Return the policy of a run as a player. If it learned by self-play, `versions` of its past versions come before
-    it. UserError if it was trained in another environment than `env`."""
+    """Return the policy of a run as a player. If it learned by self-play, up to `versions` of its past versions come
+    before it. UserError if it was trained in another environment than `env`."""
     directory = find_run(directory)
     game = game_of(directory)
     if (learned_in := find_game(game)[1]) != env:

@@ -111,7 +111,7 @@ def print_reached(algorithm: str, env: str) -> None:
 def compared(ours: dict[str, Any], peers: list[dict[str, Any]], name: str) -> dict[str, Any]:
     """Print and return the returns of the peer, the difference of E100, and the goal: that our mean reaches the peer's.
 
-    ours: the summary of our E100. peers: results of the peer's runs. name: the peer's.
+    ours: the summary of our E100. peers: results of the peer's runs. name: of the peer.
     """
     peer = summary(f"{name}: ", peers)
     values, least = (ours["seeds"], peer["E100"]["seeds"]), peer["E100"]["mean"]

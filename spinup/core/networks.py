@@ -80,8 +80,8 @@ class NatureConvolutions(nn.Module):
 
 
 class NatureCNN(NatureConvolutions):
-    """Nature CNN, the convolutions and one layer: images `[..., C, H, W]` of bytes -> features
-    `[..., CNN_WIDTH]`."""
+    """Nature CNN, the convolutions and one linear layer: images `[..., C, H, W]` of bytes ->
+    features `[..., CNN_WIDTH]`."""
 
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__(shape)

@@ -42,12 +42,12 @@ def bradley_terry(scores: np.ndarray) -> Strengths:
 
     Each player also gets one draw against an average player. Without it, a player who has won every
     game would have no finite rating. The confidence intervals use the normal approximation of the
-    likelihood near its maximum. ValueError if scores is not a square matrix of numbers from 0.
+    likelihood near its maximum. ValueError if scores is not a square, non-negative matrix.
     """
     scores = np.asarray(scores, float)
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or not (scores >= 0).all():
-        raise ValueError("scores must be a square matrix [P, P] of numbers of at least 0, not one "
-                         f"of shape {scores.shape}")
+        raise ValueError("scores must be a square matrix [P, P] of non-negative numbers; "
+                         f"their shape is {scores.shape}")
     players, games = len(scores), scores + scores.T
     np.fill_diagonal(games, 0)
     got = scores.sum(1) - scores.diagonal() + 0.5
@@ -77,9 +77,9 @@ def next_match(rating: np.ndarray, games: np.ndarray, rng: np.random.Generator,
     """Choose the two players of the next match, the one with the first move first.
 
     The player with the fewest games meets one with a similar rating: the probability falls by a
-    factor e for every 200 points of difference. A game with an uncertain result gives most
-    information. The player who has moved first less often, in total and against the other, moves
-    first.
+    factor e for every 200 points of difference. A game with an uncertain result gives the
+    most information. The player who has moved first less often, in total and against the other,
+    moves first.
 
     rating: `[P]`. games: `[P, P]`, how often i has moved first against j. played: games of each
     player, `[P]`, if some of them were against others than these players.

@@ -74,5 +74,5 @@ def explained_variance(values: Tensor, target: Tensor, mask: Tensor | None = Non
     if mask is not None:
         values, target = values[mask > 0], target[mask > 0]
     spread = target.var()
-    rounding = 1e-10 * (target.square() + values.square()).mean()         # of A_t + V(s_t)
+    rounding = 1e-10 * (target.square() + values.square()).mean()         # largest from rounding
     return torch.where(spread > rounding, 1 - (target - values).var() / spread, 0.0)

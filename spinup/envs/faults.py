@@ -101,8 +101,11 @@ def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, a
 
 def check_step(name: str, obs: np.ndarray, reward: np.ndarray, final_obs: np.ndarray | None, action: np.ndarray,
                steps: Sequence[int], first: int = 0) -> None:
-    """Check the result of a step, as `check_finite`, which raises the same errors. obs, final_obs: `[N, *shape]`, as in
-    `spinup.envs.vector.Step`; the step returned `final_obs`, and `obs` may come from a reset."""
+    """Check the result of a step. Raise the errors of `check_finite`.
+
+    obs, final_obs: `[N, *shape]`, as in `spinup.envs.vector.Step`. If `final_obs` is given, the step returned it, and
+    `obs` may come from a reset.
+    """
     if not finite(obs, reward, final_obs):
         check_finite(name, obs if final_obs is None else final_obs, reward, action, steps, first)
         check_finite(name, obs, first=first)

@@ -37,7 +37,7 @@ class VectorEnv:
             if the environment reports no costs.
         frames: number of successive frames along the first axis of an image, the newest last; 1: not stacked.
         shown_by: the commands that show a policy in this environment.
-        why_not_saved: the reason if copies of this class can never be saved.
+        why_not_saved: the reason why copies of this class can never be saved; "" if they can.
         trial_episodes, trial_steps: length of a trial. After a trial, the environment samples new tasks for all copies.
             None if it has no trials.
         MEASURES: the keys of `measures`, which become columns of `progress.csv`, with their meanings.

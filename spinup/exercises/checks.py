@@ -48,7 +48,7 @@ def case(**inputs: Any) -> Case:
 class StudentFunction:
     """A function of the student's file. Each call gets copies of its arguments.
 
-    arguments: their names. line: of the file, at which the last call returned or failed; 0 if unknown.
+    arguments: their names. line: the line of the file at which the last call returned or failed; 0 if unknown.
     """
 
     def __init__(self, name: str, arguments: list[str], function: Callable[..., Any], file: str):

@@ -1,10 +1,10 @@
-"""Checks a student's file in a separate process.
+"""Check a student's file in a separate process.
 
     python -m spinup.exercises.child FILE NAME LEVEL SECONDS
 
 The process writes the result to stdout, as one line of JSON: {"seconds"} if the file passes, else {"message", "line"},
-with "checked": false if the time was up and the file need not be to blame. If the file hangs, the process reports its
-line and ends. Anything that the file prints goes to stderr.
+with "checked": false if the time was up and the machine may be to blame. If the time is up, the process reports the
+current line of the file and ends. Anything that the file prints goes to stderr.
 """
 import faulthandler
 import importlib.util
@@ -47,7 +47,7 @@ def overdue(seconds: float, level: str, line: int) -> Result:
 
 def current_line(dump: Iterable[str], file: Path) -> int:
     """Return the innermost line of a student's file in a dump of `faulthandler`; 0 if none of its code is running."""
-    end = f'{file.parent.name}{os.sep}{file.name}"'           # the checks have the same name in another folder
+    end = f'{file.parent.name}{os.sep}{file.name}"'           # the file of checks has the same name
     return next((int(row.split(", line ")[1].split()[0]) for row in dump if end in row), 0)
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     caller, results = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)                                             # prints do not disturb the result
+    os.dup2(2, 1)                                             # what the file prints goes to stderr
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
 
     def hang() -> None:
@@ -106,7 +106,7 @@ def main() -> None:
     timer = threading.Timer(seconds, hang)
     timer.daemon = True
     timer.start()
-    threading.Thread(target=lambda: (caller.read(), os._exit(1)), daemon=True).start()        # the caller has ended
+    threading.Thread(target=lambda: (caller.read(), os._exit(1)), daemon=True).start()        # end with the caller
     result = check(file, name, level)
     timer.cancel()
     with suppress(AttributeError, OSError, ValueError):       # the file may have closed or replaced it

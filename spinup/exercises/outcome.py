@@ -47,7 +47,7 @@ class Outcome:
 def outcome(function: Callable[..., Any], inputs: Case, file: str = "") -> Outcome:
     """Call a function with copies of these inputs.
 
-    file: of the student, if the function is the student's; the recorded line is one of this file.
+    file: the student's file, if the function is in it; the recorded line is then a line of this file.
     """
     given = {name: copied(x) for name, x in inputs.items()}
     leaves = [x for x in given.values() if isinstance(x, Tensor) and x.requires_grad]
@@ -85,7 +85,7 @@ def outcome(function: Callable[..., Any], inputs: Case, file: str = "") -> Outco
 
 @contextmanager
 def torch_settings_restored() -> Iterator[None]:
-    """Restore PyTorch's default dtype and gradient mode after the block: a student's code may change them."""
+    """Restore PyTorch's default dtype and gradient mode after the block, because a student's code may change them."""
     dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
     try:
         yield

@@ -1,4 +1,4 @@
-"""A separate process that checks a student's file, as the command sees it."""
+"""The command's side of a check: start the process that checks a student's file, and read its result."""
 import json
 import os
 import signal

@@ -138,8 +138,8 @@ class BaseConfig(RunConfig):
 
     def check_batch(self) -> None:
         """Check the settings of an on-policy algorithm. UserError if a batch of `num_envs` x `rollout_steps` steps
-        cannot be split into equal `minibatches` of at least two steps, or is larger than the run. Without a setting
-        `minibatches` there is one."""
+        cannot be split into equal `minibatches` of at least two steps, or is larger than the run. An algorithm
+        without the setting `minibatches` has one."""
         batch, minibatches = self.num_envs * self.rollout_steps, getattr(self, "minibatches", 1)
         if batch % minibatches:
             raise UserError(f"--minibatches {minibatches} does not divide a batch of --num-envs {self.num_envs} x "
@@ -189,7 +189,7 @@ class ReplayConfig(BaseConfig):
     num_envs: Size = 1                   # environment copies run in parallel; does not change --update-ratio
     replay_size: Count = 1_000_000       # capacity of the replay buffer, in transitions; a small one drops useful data
     save_replay: bool = True             # save the replay buffer during the run; else a resumed run has an empty one
-    learning_starts: Count = 1000        # steps of random actions before learning; rounded up to whole updates
+    learning_starts: Count = 1000        # steps of random actions at first; rounded up to a multiple of --update-every
     update_every: Count = 1              # steps between updates; rounded down to a multiple of --num-envs, at least one
     update_ratio: Ratio = 1.0            # gradient steps per environment step; higher: better data use, up to a limit
     batch_size: Size = 256               # transitions sampled for each gradient step

@@ -40,7 +40,7 @@ def why(error: OSError, path: str, instead: str) -> str:
 
 @contextmanager
 def user_code() -> Iterator[None]:
-    """Call a function of the user's in this context: `disk_error` does not count its errors."""
+    """Run the user's code in this context. `disk_error` ignores its errors."""
     try:
         yield
     except Exception as error:

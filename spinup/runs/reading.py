@@ -52,5 +52,5 @@ def load_weights(module: nn.Module, state: Any) -> None:
 
 
 def restore(part: Any, state: Any) -> None:
-    """Restore a part of a training run from its `state_dict`; weights are checked. Raises as `load_weights`."""
+    """Restore a part of a training run from its `state_dict`. For a module, raise the errors of `load_weights`."""
     load_weights(part, state) if isinstance(part, nn.Module) else part.load_state_dict(state)

@@ -290,7 +290,7 @@ class Training(Hooks):
         for sentence in self.diagnose(row):
             self.display.say_once(sentence)
         if self.config.on_row is not None and self.leads:
-            with same_random_numbers(self.device), user_code():           # it does not affect the training
+            with same_random_numbers(self.device), user_code():           # it must not affect the training
                 self.config.on_row(dict(row))
 
     def _write_result(self) -> None:

@@ -25,7 +25,7 @@ def diagnostics(values: Mapping[str, Any]) -> dict[str, float]:
 def joined(first: Row, logged: Row, last: Row) -> Row:
     """Return the columns of a row in this order. UserError for a logged value that would replace a number of the run.
 
-    The quality of a reward model, for example, is a logged value: the same object is in `first` then.
+    `first` may contain the logged object itself, such as the accuracy of a reward model. This is not an error.
     """
     own = {**first, **last}
     for name, value in logged.items():

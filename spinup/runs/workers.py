@@ -136,7 +136,7 @@ def torchrun(size: int) -> str:
 
 def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:
     """Enter `outer`, then call `enter`. Return a stack that closes `outer` first: `leave` gets an error of its exit."""
-    with ExitStack() as joined:                                           # left at once if `enter` fails
+    with ExitStack() as joined:                                           # closes `outer` if `enter` fails
         joined.enter_context(outer)
         enter()
         stack = ExitStack()

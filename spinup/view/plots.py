@@ -138,7 +138,7 @@ def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], 
     """Plot the groups of one panel, and the published curves of their algorithms. Return whether a curve has a band.
 
     Args:
-        order: labels, whose places determine the styles.
+        order: labels; the position of a label determines its style.
         x, y: columns of the axes; x is divided by `seconds`, and y is averaged over `smooth` rows.
         published: steps and values `[points]` by algorithm and source.
     """

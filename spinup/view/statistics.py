@@ -19,14 +19,14 @@ def mean_interval(values: ArrayLike, within: tuple[float, float] = ANYWHERE
             interval.
         within: the range of possible values; the interval is clipped to it.
 
-    The interval assumes independent values with an approximately normal mean. Few values estimate s poorly: t is 2.0
-    for many values and 4.3 for three. ValueError for fewer than two values.
+    The interval assumes independent values with an approximately normal mean. With few values, the
+    estimate of s is poor, so t is larger: 2.0 for many values, 4.3 for three. ValueError for fewer than two values.
     """
     from scipy.special import stdtrit  # takes 0.2 s; at the top, every command would wait for it
     values = np.asarray(values, np.float64)
     n = len(values)
     if n < 2:
-        raise ValueError(f"needs at least two values, not {n}")
+        raise ValueError(f"an interval needs at least two values, not {n}")
     mean, reach = values.mean(0), stdtrit(n - 1, 0.975) * values.std(0, ddof=1) / n ** 0.5
     low, high = np.clip([mean - reach, mean + reach], *within)
     return (float(low), float(high)) if values.ndim == 1 else (low, high)

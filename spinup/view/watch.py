@@ -73,8 +73,8 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
 
 @contextlib.contextmanager
 def rendered(policy: Policy, env: EnvSource, mode: str) -> Iterator[Env]:
-    """A context with an environment for the policy, which can be rendered in this mode and is closed at the end.
-    UserError if the policy does not fit it, or it cannot be rendered here."""
+    """Yield an environment for the policy that can be rendered in this mode, and close it at the end. UserError if the
+    policy does not fit it, or if it cannot be rendered here."""
     screen = has_screen()
     if not screen:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # avoids SDL's warning; drawing is in memory

@@ -169,7 +169,7 @@ def test_goal_includes_its_bound_and_nan_misses_it():
     assert not paper.at_least("x", 0.89, 0.9).met and not paper.at_most("x", 0.31, 0.3).met
 
 
-# Catches: x values that are not those of the averaged rows' ends; a legend entry per run.
+# Catches: a mean that is not at the x value of its last row; a legend entry for each run.
 def test_curves_of_runs_share_a_label_and_are_averaged(tmp_path):
     from matplotlib.figure import Figure
     folders = [finished_run(tmp_path / name, steps=[10, 20, 30], cells=[0.0, 2.0, 7.0]) for name in "ab"]

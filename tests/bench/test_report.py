@@ -242,7 +242,7 @@ def test_initial_sft_run_is_not_a_separate_method(trained, tmp_path):
     assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
 
 
-# Catches: an exported model that makes a report of the folder with it and its run impossible.
+# Catches: a report of a folder that fails because the folder also holds an exported model.
 def test_exported_model_is_no_run(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 100.0)
     (tmp_path / "hf").mkdir()

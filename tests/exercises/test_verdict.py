@@ -253,7 +253,7 @@ def test_torch_settings_of_a_file_do_not_affect_its_check(name, inside, tmp_path
     assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
 
 
-# Catches: a call that sees, or changes afterwards, what another call got or returned.
+# Catches: a change in place by one call that reaches the inputs or the result of another call.
 def test_each_call_of_a_students_function_gets_copies():
     kept = torch.zeros(2)
 

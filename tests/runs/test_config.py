@@ -146,7 +146,7 @@ def test_numbers_of_numpy_become_numbers_of_python():
         Every(total_steps=np.float64(0.5))
 
 
-# Catches: a first argument that replaces the environment given by name, or the other way round.
+# Catches: a first argument that replaces the environment given by name, or the reverse.
 def test_environment_given_twice_is_refused():
     with pytest.raises(UserError, match="ppo got env twice, as its first argument and by name; leave one out"):
         trainer("ppo")("CartPole-v1", env="Acrobot-v1")

@@ -263,7 +263,7 @@ def interrupt_at(number: int, monkeypatch) -> None:
     monkeypatch.setattr(VectorEnv, "step", press)
 
 
-# Catches: a first test whether an environment can be saved, which doubles the time of a checkpoint.
+# Catches: a checkpoint that saves the environments twice, first only to test whether they can be saved.
 def test_checkpoint_saves_each_environment_once(monkeypatch, tmp_path):
     calls = {"_save": 0, "save_subject": 0}
 

@@ -36,7 +36,7 @@ PROGRAM = "import sys; from llm.bench.gpu.parts import child; child(*sys.argv[1:
 
 @dataclass(frozen=True)
 class Part:
-    """One part. `place` is the "module:function" of a function with the arguments (device, quick, folder for runs)."""
+    """One part. place: its function, as "module:function"; the function takes (device, quick, folder for runs)."""
 
     about: str
     place: str

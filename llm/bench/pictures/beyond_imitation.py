@@ -16,7 +16,7 @@ COLUMNS = ("wall_seconds", "held_out_accuracy")
 def beyond_imitation(seeds: list[int], log_dir: Path, out: Path) -> int:
     """Run SFT, then GRPO, on addition. The goal: every seed ends .3 above the teacher's accuracy."""
     teacher = Addition().teacher_accuracy
-    # All in parallel: three runs keep two cores busy.
+    # All seeds in parallel, because three runs use two cores better than two runs at a time.
     folders = in_turn(lambda seed: finished_run("llm grpo", "addition", seed, "beyond_imitation", log_dir,
                                                 *ONE_THREAD), seeds, len(seeds))
     runs = []

@@ -1,4 +1,4 @@
-"""Functions that all pictures share: files and figures."""
+"""Functions that all pictures share, for files and figures."""
 import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ ONE_THREAD = ("--threads", "1", "--no-tensorboard")
 def draw(name: str, *, seeds: list[int], log_dir: Path, out: Path | None) -> int:
     """Create a picture. Return 0, or 1 if it misses its goal.
 
-    Raise UserError if a file cannot be written, or if the folder of one of its runs holds a run with other settings.
+    Raise UserError if a file cannot be written, or if the folder of a run holds a run with other settings.
     """
     out = out or Path(f"{name}.png")
     if out.suffix not in (".png", ".svg"):

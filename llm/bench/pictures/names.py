@@ -1,4 +1,4 @@
-"""Names of the pictures: those of the other files in this folder, except `draw`. To add a picture, add a file; there is
+"""Names of the pictures. Each other file in this folder is one, except `draw`. To add a picture, add a file; there is
 no list.
 
 Nothing is imported, so the command line can list the names at once.
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def picture_names() -> dict[str, str]:
-    """Map the name of each picture to its function, as "llm.bench.pictures.module:module"; a name has a - for each _.
+    """Map the name of each picture to its function, as "llm.bench.pictures.module:module"; a name has - in place of _.
 
     The function (seeds: list[int], log_dir: Path, out: Path) -> int has the name of its module.
     """

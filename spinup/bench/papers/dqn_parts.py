@@ -30,7 +30,7 @@ SEEDS = (1,)
 BIAS = 500, 20                          # runs, and actions of the state on the left
 OPTIMAL = 0.05                          # share of left if the optimal policy is made epsilon-greedy
 STATES, RATIO = (6, 9, 12), 1 / 5       # of the cliffwalk; largest share of uniform's updates that PER may need
-ACTIONS, CORRIDOR = (5, 10, 20), (10, 0.95)             # of the corridor: actions; length and discount
+ACTIONS, CORRIDOR = (5, 10, 20), (10, 0.95)             # numbers of actions; length and discount of the corridor
 CHAIN, GAMMA, NEAR = 5, 0.9, 1 / 4      # C51: length, discount, largest share of a point mass's Wasserstein distance
 STEPS = (1, 2, 5, 10)
 LENGTH, EXPLORE = 20, "Chain-20-v0"     # n steps and noise
@@ -220,7 +220,7 @@ def corridor(actions: int) -> tuple[Tensor, ...]:
 
 
 def error_of_evaluation(dueling: bool, actions: int, seed: int = 0) -> float:
-    """Mean squared error of a network's values after 500 steps of expected SARSA; the mean of two networks. Only their
+    """Mean squared error of a network's values after 500 steps of expected SARSA, averaged over two networks. Only the
     initial weights are random."""
     leads, rew, terminated, policy, true, share = corridor(actions)
     eye, errors = torch.eye(len(leads)), []

@@ -114,7 +114,7 @@ def curve(folder: Path) -> dict[str, list[float]]:
 
 
 def distance_from_closed_form() -> float:
-    """Imitate all 64 responses of a small language with the weights of DRIFT, each as often as pi_ref samples it.
+    """Imitate all 64 responses of a small language with the weights of DRIFT. The loss is the expectation under pi_ref.
 
     Return KL(pi* || pi), in nats, where pi* = pi_ref exp(R / BETA) / Z.
     """

@@ -146,7 +146,7 @@ def columns(folder: Path, *names: str) -> dict[str, list[float]]:
 
 
 def moving_average(values: Sequence[float], rows: int) -> np.ndarray:
-    """Return the means of so many values in a row, `[n - rows + 1]`."""
+    """Return the moving average over `rows` values, `[n - rows + 1]`."""
     return np.convolve(values, np.ones(rows) / rows, "valid")
 
 

@@ -1,5 +1,5 @@
-"""Strategies for the tasks of `trials.py`, to compare a trained policy with: the classic ones of bandits and of small
-MDPs (Duan et al. 2016, arXiv 1611.02779)."""
+"""Baselines for the tasks of `trials.py`: the classic strategies for bandits and small MDPs (Duan et al. 2016,
+arXiv 1611.02779)."""
 from collections.abc import Callable
 from functools import partial
 

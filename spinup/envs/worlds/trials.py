@@ -1,5 +1,5 @@
 """Tasks that change in every trial, so that a policy must learn within the trial: the bandits and the small MDPs of RL²
-(Duan et al. 2016, arXiv 1611.02779). `strategies.py` has players to compare with.
+(Duan et al. 2016, arXiv 1611.02779). `strategies.py` has the baselines.
 
 B trials run in parallel in tensors on any device. A trial has `steps` steps in one task, in episodes of `horizon`
 steps, and all trials have the same length. Only `reset` samples new tasks. Between trials the generator is the only

@@ -365,8 +365,8 @@ def test_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
         make_task("broken_task:Mine")
 
 
-# Catches: ignored files whose names have spaces or are beside commas or wrappers; a file with the name of a task; no
-# file of a task whose reward is a Python function, or of the reward of a list.
+# Catches: files that are not found, because of a space, a comma or a wrapper in the text, or because the reward is a
+# Python function or the task a list; a file that only has the name of a task or of a ready-made reward.
 @pytest.mark.parametrize(("task", "reward", "files"), [
     ("mine.jsonl", "", 1), ("length,coef=0.5:mine.jsonl", "exact", 1), ("reverse", "my dir/r.py:f", 1),
     ("mine.jsonl+2*other.jsonl", "exact,2*r.py:f", 3), ("vote:mine.jsonl", "r.py:f,my dir/r.py:f", 3),
