@@ -343,14 +343,15 @@ alone = [visits for label, visits in maps if label == "PPO alone"]
 least = int(np.argmin([visits[6:10, 1:5].sum() for visits in alone]))
 result, visits = found["PPO alone"][least], alone[least]
 parts = load_checkpoint(result.directory / "checkpoint.pt")["parts"]
-surprise, view = Surprise("rnd", (22,), 4, 64, (128,)), Normaliser((22,), clip=5.0)
+surprise = Surprise("rnd", (22,), 4, 64, (128,))
+obs_normaliser = Normaliser((22,), clip=5.0)
 surprise.load_state_dict(parts["surprise"])
-view.load_state_dict(parts["view"])
+obs_normaliser.load_state_dict(parts["obs_normaliser"])
 cells = np.argwhere(FREE)
 looks = torch.zeros(len(cells), 22)
 looks[range(len(cells)), cells[:, 0]] = looks[range(len(cells)), 11 + cells[:, 1]] = 1
 with torch.no_grad():
-    bonus = surprise.error(None, None, view(looks)).numpy()
+    bonus = surprise.error(None, None, obs_normaliser(looks)).numpy()
 rooms = {"first": (1, 1), "second": (1, 6), "third": (6, 6), "last": (6, 1)}
 pay = {name: float(np.mean([b for b, (r, c) in zip(bonus, cells, strict=True)
                             if y <= r < y + 4 and x <= c < x + 4]))

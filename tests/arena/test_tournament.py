@@ -238,7 +238,7 @@ def test_players_of_the_same_name_get_the_names_of_their_folders(cli, tmp_path):
         assert {row["name"] for row in rows} == {"random", "minimax", *names}
         assert f">{names[-1]}<" in (tmp_path / "arena/arena.html").read_text()
     (tmp_path / "random.py").write_text((tmp_path / "ann/mine.py").read_text())
-    players = gather([tmp_path / "random.py", *[tmp_path / "ann/mine.py"] * 2], "tictactoe", "", 0, 1, 512, None)
+    players = gather([tmp_path / "random.py", *[tmp_path / "ann/mine.py"] * 2], "tictactoe", "", 0, 1, 512)
     assert [p.name for p in players] == ["random", "minimax", f"{tmp_path.name}/random", "mine", "mine (2)"]
     for player in players:
         player.close()
