@@ -248,7 +248,7 @@ class Run(Training):
         if self.rows == 1:                                                # parts of the reward, then the user's loss
             self.own += tuple(f"reward_{name}" for name in self.parts_of_reward or ())
             self.own += tuple(sorted(means.keys() - {*METRICS, *self.own, *self.best, "tokens"}))
-        shown, own = ({name: means.get(name, math.nan) for name in names} for names in (METRICS, self.own))
+        shown, own = ({key: (self.logged | means).get(key, math.nan) for key in names} for names in (METRICS, self.own))
         row = {**self.best, **shown, "kl_to_initial": kl, "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.means.sums["tokens"] / seconds)}

@@ -41,7 +41,7 @@ class PairTask(UserTask):
         self.name, source = ("pairs", "the list of pairs") if listed else (Path(pairs).stem, str(pairs))
         rows = [(f"pair {i}", row) for i, row in enumerate(pairs, 1)] if listed else read_jsonl(pairs, SHAPE)
         self.function = as_reward(reward)
-        problems, faulty, self.places = [], defaultdict(list), {}         # place of each problem, by its id()
+        problems, faulty, place = [], defaultdict(list), {}                # place of each problem, by its id()
         for where, row in rows:
             where = where.removeprefix(f"{source}, ")
             row = explicit(row)
@@ -54,7 +54,7 @@ class PairTask(UserTask):
                     prompt = messages[-1]["content"]
                 data = {key: x for key, x in row.items() if key not in NOT_DATA}
                 problems.append(Problem(prompt, row["chosen"], data, messages))
-                self.places[id(problems[-1])] = where
+                place[id(problems[-1])] = where
                 if self.function is not None:
                     self.function.check(problems[-1], where)
         self.left_out = [left_out(places, fault) for fault, places in faulty.items()]
@@ -66,11 +66,12 @@ class PairTask(UserTask):
         used = set("".join([*texts, *(p.prompt for p in problems)]))
         self.alphabet = "".join(sorted(used)) if alphabet is None else alphabet
         self.train, self.held_out = split(problems, source)
+        self.places = [[place[id(p)] for p in side] for side in (self.train, self.held_out)]
 
     def pairs(self, held_out: bool = False) -> list[tuple[str, Problem, str, str]]:
         """Return (place, problem, chosen response, rejected response) of all training or held-out pairs, in order."""
-        problems = self.held_out if held_out else self.train
-        return [(self.places[id(p)], p, p.answer, p.data["rejected"]) for p in problems]
+        problems, places = self.held_out if held_out else self.train, self.places[held_out]
+        return [(where, p, p.answer, p.data["rejected"]) for where, p in zip(places, problems, strict=True)]
 
 
 def explicit(row: Any) -> Any:

@@ -225,7 +225,7 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         directory = folder / name / f"{name}_s{seed}"
         about = read_run(directory) if finished(directory) else {}
         wanted = steps, version("stable-baselines3")
-        if not about or (about["asked"], about["versions"]["stable-baselines3"]) != wanted:
+        if (about.get("asked"), about.get("versions", {}).get("stable-baselines3")) != wanted:
             directory.mkdir(parents=True, exist_ok=True)
             for old in ("result.json", "progress.csv", EVALUATION):       # of other steps, or another version
                 (directory / old).unlink(missing_ok=True)

@@ -73,6 +73,6 @@ def explained_variance(values: Tensor, target: Tensor, mask: Tensor | None = Non
     / Var[target], `[]` from `[...]` each; 0 if all targets are equal up to rounding."""
     if mask is not None:
         values, target = values[mask > 0], target[mask > 0]
-    spread = target.var()
-    rounding = 1e-10 * (target.square() + values.square()).mean()         # largest from rounding
-    return torch.where(spread > rounding, 1 - (target - values).var() / spread, 0.0)
+    spread, residual = target.var(correction=0), (target - values).var(correction=0)
+    rounding = 1e-12 * (target.square() + values.square()).mean()         # largest from rounding
+    return torch.where(spread <= rounding, 0.0, 1 - residual / spread)

@@ -1,5 +1,6 @@
 """Runs of a function on one case: records of the outcome, and comparisons of two outcomes."""
 import copy
+import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,8 @@ from spinup.exercises.layers import Net, described
 
 Case = dict[str, Any]
 OVERWRITTEN = "Overwritten"          # failure if a tensor whose old value a gradient needs was changed in place
+OVERSIZED = "Oversized"              # failure if a result has more than LARGEST numbers; comparing it takes too long
+LARGEST = 1_000_000
 
 
 @dataclass
@@ -70,6 +73,9 @@ def outcome(function: Callable[..., Any], inputs: Case, file: str = "") -> Outco
     finally:
         if file:
             sys.setprofile(None)
+    if entries(value) > LARGEST:
+        found.error = Failure(OVERSIZED, f"the result has more than {LARGEST:,} numbers")
+        return found
     found.changed = tuple(n for n, x in inputs.items() if isinstance(x, Tensor | np.ndarray | list | dict)
                           and not equal(x, given[n], 0.0))
     try:
@@ -121,6 +127,21 @@ def copied(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [copied(y) for y in x] if isinstance(x, list) else tuple(copied(y) for y in x)
     return copy.deepcopy(x) if isinstance(x, np.ndarray | nn.Module) else x
+
+
+def entries(x: Any, depth: int = 0) -> int:
+    """Return the number of entries of a result: at least `LARGEST` + 1 if there are more. Lists are counted to a depth
+    of 10, because a list may contain itself."""
+    if isinstance(x, Tensor | np.ndarray):
+        return math.prod(x.shape)
+    if not isinstance(x, Mapping | list | tuple) or len(x) > LARGEST or depth == 10:
+        return len(x) if isinstance(x, Mapping | list | tuple) else 1
+    total = 0
+    for part in x.values() if isinstance(x, Mapping) else x:
+        total += entries(part, depth + 1)
+        if total > LARGEST:
+            break
+    return total
 
 
 def tensors(x: Any) -> list[Tensor]:

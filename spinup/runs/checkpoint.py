@@ -23,6 +23,7 @@ from spinup.errors import UserError
 from spinup.runs.display import quoted
 from spinup.runs.files import TEMPORARY, write_whole
 from spinup.runs.reading import FAULTS, room_for
+from spinup.runs.records import lost_checkpoint
 from spinup.runs.tensors import NAMES, map_tensors, write_tensors
 
 LARGE = 2**24           # a part with more numbers than this gets a file of its own; 64 MB in fp32
@@ -139,8 +140,11 @@ def read_checkpoint(path: Path) -> Any:
         with room_for(path), warnings.catch_warnings(action="ignore"):    # a UserError below replaces torch's warnings
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {quoted(str(path.parent))}` starts it "
-                        "from its config.json") from None
+        lost = ""
+        with suppress(UserError):                             # a damaged result.json says nothing about checkpoints
+            lost = lost_checkpoint(path.parent)
+        raise UserError(lost or f"{path.parent} holds no {path.name} yet; `spinup resume {quoted(str(path.parent))}` "
+                        "starts it from its config.json") from None
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
             pickle.UnpicklingError) as error:
         if "weights_only" in str(error) or "Unsupported" in str(error):

@@ -37,6 +37,16 @@ def read_result(directory: Path) -> dict[str, Any]:
     return data
 
 
+def lost_checkpoint(directory: Path) -> str:
+    """Return the error message for a run that has saved a checkpoint and has none; "" if it has not saved one yet."""
+    before = read_result(directory)
+    if before.get("status") != "finished" and not before.get("saved_steps"):
+        return ""
+    how = "is finished" if before["status"] == "finished" else f"was saved after {before['saved_steps']:,} steps"
+    return (f"{describe(directory)} {how}, but its checkpoint.pt is missing; restore the file, or train again under "
+            "another --exp-name")
+
+
 def is_result(data: Any) -> bool:
     """Return whether the content of a result.json has all entries, with the right types."""
     def is_number(x: Any) -> bool:

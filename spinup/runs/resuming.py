@@ -10,7 +10,7 @@ from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.display import quoted
 from spinup.runs.folders import describe
-from spinup.runs.records import config_to_json, read_result, read_run
+from spinup.runs.records import config_to_json, lost_checkpoint, read_result, read_run
 
 # Settings that change where and how a run trains, but not its result: a run may resume with other values.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
@@ -70,10 +70,8 @@ def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | Non
     state: its checkpoint, if there is one.
     """
     before = read_result(directory)
-    if state is None and (before.get("status") == "finished" or before.get("saved_steps")):
-        how = "is finished" if before["status"] == "finished" else f"was saved after {before['saved_steps']:,} steps"
-        raise UserError(f"{describe(directory)} {how}, but its checkpoint.pt is missing; restore the file, or train "
-                        "again under another --exp-name")
+    if state is None and (lost := lost_checkpoint(directory)):
+        raise UserError(lost)
     begun, done = read_run(directory)["config"].get("total_steps"), state["steps"] if state else 0
     whole = before.get("status") == "finished" and state and not state["stopped"]
     least = max(done, begun) if whole and begun else done

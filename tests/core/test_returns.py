@@ -1,4 +1,6 @@
 """Returns and advantages, compared with sums written from their definitions, step by step."""
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -178,7 +180,8 @@ def test_linear_recursion_matches_a_loop(T):
 
 
 # Catches: a division by the variance of equal targets, which gives -inf, NaN or about -1e12 after rounding; a large
-# constant that hides the variance of the targets; masked steps that count.
+# constant that hides the variance of the targets; masked steps that count; a diverged or non-finite value function
+# that is not visible; a warning for one step.
 def test_explained_variance_of_equal_targets_is_0():
     values = torch.tensor([[0.3, -0.2, 7.1, 0.4]])
     zeros, ends = torch.zeros(1, 4), torch.ones(1, 4, dtype=torch.bool)
@@ -189,3 +192,7 @@ def test_explained_variance_of_equal_targets_is_0():
     for shift in 0.0, 1000.0:
         found = explained_variance(target + shift - error, target + shift, torch.tensor([[1, 1, 1, 0]]))
         assert found == pytest.approx(0.75, abs=1e-3)
+    assert explained_variance(torch.tensor([0.0, 1e5]), torch.tensor([0.0, 1.0])) < -1e9          # a diverged V
+    assert explained_variance(torch.tensor([NAN, 1.0]), torch.tensor([0.0, 1.0])).isnan()
+    with warnings.catch_warnings(action="error"):
+        assert explained_variance(torch.zeros(1), torch.ones(1)) == 0

@@ -285,6 +285,17 @@ def test_error_in_a_property_is_reported_with_its_line(tmp_path, in_this_process
         assert not found.passed and found.line == at and said in found.message
 
 
+# Catches: a comparison of huge results that lasts until the time limit, which would blame the machine.
+@pytest.mark.parametrize("huge", [
+    "torch.zeros(10**8)", "[0] * 10**8", "[[0] * 1000] * 10**4", "{i: 0 for i in range(2 * 10**6)}"])
+def test_huge_result_is_reported_without_a_comparison(huge, tmp_path, in_this_process):
+    entry, file = Entry("4_1_kl_estimators"), tmp_path / "4_1_kl_estimators.py"
+    last = "    return torch.expm1(log_r) - log_r\n"
+    file.write_text(entry.solution.replace(last, f"    return {huge}\n"))
+    found = check(entry, file)
+    assert not found.passed and "the result has more than 1,000,000 numbers" in found.message and found.line
+
+
 # Catches: numbers of NumPy that are not compared with those of Python.
 def test_numbers_of_numpy_are_numbers():
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])

@@ -101,13 +101,16 @@ def test_refused_resume_leaves_config_json_unchanged(train):
     assert (done.directory / "config.json").read_bytes() == before
 
 
-# Catches: a finished run that starts again and overwrites its curve, because its checkpoint is missing.
+# Catches: a finished run that starts again and overwrites its curve, because its checkpoint is missing; advice to
+# resume a finished run.
 def test_finished_run_without_its_checkpoint_is_not_started_again(train):
     done = train(total_steps=640, exp_name="x")
     before = (done.directory / "progress.csv").read_text()
     (done.directory / "checkpoint.pt").unlink()
     with pytest.raises(UserError, match="is finished, but its checkpoint.pt is missing; restore the file"):
         train(total_steps=640, exp_name="x", resume=done.directory)
+    with pytest.raises(UserError, match="is finished, but its checkpoint.pt is missing; restore the file"):
+        spinup.load(done.directory)
     assert (done.directory / "progress.csv").read_text() == before
 
 

@@ -1,5 +1,7 @@
 """Preference pairs of the user, from the file to the trained model."""
+import copy
 import json
+import pickle
 import re
 from itertools import permutations
 from pathlib import Path
@@ -93,6 +95,14 @@ def test_row_of_a_pair_reaches_the_reward_unchanged():
     (marked,), (plain,) = sorted([task.pairs(), task.pairs(True)], key=lambda pairs: pairs[0][0])
     assert marked[0] == "pair 1" and marked[1].data == {"chosen": "good", "rejected": "bad", "where": "page 3"}
     assert set(task.reward(plain[1], "x").parts) == {"answer", "chosen", "rejected"}
+
+
+# Catches: places that another process or a copy of the task does not find.
+def test_copy_of_a_task_has_the_same_pairs():
+    task = PairTask(PAIRS)
+    for other in copy.deepcopy(task), pickle.loads(pickle.dumps(task)):
+        for held_out in (False, True):
+            assert task.pairs(held_out) and other.pairs(held_out) == task.pairs(held_out)
 
 
 # Catches: a pair whose prompt is in both sets; a pair in neither set; pairs with other prompts than the problems.
