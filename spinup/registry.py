@@ -163,12 +163,13 @@ def installed(family: str = "") -> Installed:
         except UserError as error:
             found.faults[entry.name] = f"{said} is broken: {error}"
             continue
-        for method in ours:
+        for method, variant in ours.items():
             if method in algorithms(family) or method in COMMANDS[family]:
                 what = "an algorithm of this library" if method in algorithms(family) else "a command"
                 typed = f"{family} {entry.value}".strip() + ("" if method == entry.name else f":{method}")
                 found.faults[method] = f"{said} cannot be used as {method}, which is {what}; type: spinup {typed}"
-        found.update({method: ours[method] for method in ours if method not in found.faults})
+            else:
+                found[method] = variant
     return found
 
 

@@ -156,7 +156,8 @@ def test_algorithm_of_the_other_family_is_refused(cli, outside):
 
 
 # Catches: a search that imports the parent packages of a module; a faulty entry point that ends the list of all
-# algorithms; a method whose name is taken and that is found nevertheless.
+# algorithms; a method whose name is taken and that is found nevertheless; a variant that is lost because a faulty entry
+# point has its name.
 def test_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     package = tmp_path / "modules" / "mypk"
     package.mkdir()
@@ -165,7 +166,8 @@ def test_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     (package / "torn.py").write_text("class Config: ...\ndef train(): ...\n")
     (package / "torn.toml").write_text("order = = 1")
     (tmp_path / "site" / "somebody-1.0.dist-info" / "entry_points.txt").write_text(
-        "[spinup.algorithms]\nmy_a2c = outside.my_a2c\ngood = mypk.algo\nbad = mypk.algo:train\n"
+        "[spinup.algorithms]\nmy_a2c_without_entropy = mypk.nothing\nmy_a2c = outside.my_a2c\n"
+        "good = mypk.algo\nbad = mypk.algo:train\n"
         "none = mypk.nothing\ntorn = mypk.torn\nppo = mypk.algo\nwatch = outside.my_a2c\nb a d = mypk.algo\n")
     registry.installed.cache_clear()
     listed = cli("algos")

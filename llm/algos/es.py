@@ -148,12 +148,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 r = batch.responses
                 rewards = batch.rewards.cpu().double()        # MPS has no float64
                 return [float(rewards.mean()), float(rewards.square().mean()),
-                        float(r.lengths.sum()), float((~r.finished).float().mean())]
+                        float(r.lengths.sum()), float((~r.finished).float().mean()),
+                        *(float(batch.parts[name].mean()) for name in run.parts_of_reward)]
 
             seeds = seeds_of(cfg.seed, update, cfg.pairs)                 # [n]
             theta = optimizer.master.clone()                              # [P] fp32
             mine = play(score, optimizer.flat, theta, cfg.sigma, seeds[workers.mine(cfg.pairs)])
-            totals = workers.share(mine, cfg.pairs)                       # [n, 2, 4]
+            totals = workers.share(mine, cfg.pairs)                       # [n, 2, 4 + parts]
             rewards = totals[..., 0].numpy()                              # [n, 2]
             run.check_finite(rewards=totals[..., 0])
 
@@ -166,9 +167,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             else:
                 optimizer.master.add_(grad, alpha=lr * cfg.sigma)         # lr includes 1 / sigma
                 optimizer.flat.copy_(optimizer.master)
-            mean, square, tokens, cut = totals.mean((0, 1)).tolist()
+            mean, square, tokens, cut, *parts = totals.mean((0, 1)).tolist()
             run.add(reward=mean, reward_std=max(0.0, square - mean**2)**0.5,
                     policy_std=rewards.std(), length=tokens / cfg.prompts, cut_off=cut,
                     tokens=float(totals[..., 2].sum()), grad_norm=grad.norm(),
-                    weight_norm=optimizer.master.norm(), learning_rate=lr)
+                    weight_norm=optimizer.master.norm(), learning_rate=lr,
+                    **{f"reward_{name}": part
+                       for name, part in zip(run.parts_of_reward, parts, strict=True)})
         return run.result()

@@ -100,7 +100,7 @@ def is_file(text: str) -> bool:
 
 def is_own(text: str) -> bool:
     """Return whether a text names a user's class: package.module:Class or file.py:Class, with or without options."""
-    return (own := OWN.fullmatch(text)) is not None and own["place"] not in task_names()
+    return (own := OWN.fullmatch(text)) is not None and own["place"].partition(":")[0] not in task_names()
 
 
 def find_class(text: str) -> tuple[type, str]:

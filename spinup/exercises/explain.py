@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from spinup.exercises.outcome import OVERSIZED, OVERWRITTEN, Case, Outcome, equal, numbers, numeric
+from spinup.exercises.outcome import OVERWRITTEN, UNUSABLE, Case, Outcome, equal, numbers, numeric
 
 SHOWN = 60              # characters of an input in an explanation
 PAIRS = ": broadcasting combined `[B, 1]` with `[B]` to all pairs"
@@ -31,8 +31,8 @@ def wrong_value(name: str, inputs: Case, expected: Outcome, got: Outcome, close:
     if got.error and got.error.kind == OVERWRITTEN:
         return (f"{name} changes in place a tensor that the gradient still needs (clamp_, *= and x[...] = do "
                 "that); make a new tensor instead")
-    if got.error and got.error.kind == OVERSIZED:
-        return f"{got.error.message}, far more than the right one" + on(inputs)
+    if got.error and got.error.kind == UNUSABLE:
+        return got.error.message + on(inputs)
     if got.error and "in-place operation" in got.error.message:
         return f"{name} changes an input in place; work on a copy, such as x.clone()"
     if got.error and got.error.kind == "SystemExit":

@@ -1,6 +1,5 @@
 """Runs of a function on one case: records of the outcome, and comparisons of two outcomes."""
 import copy
-import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from spinup.exercises.layers import Net, described
 
 Case = dict[str, Any]
 OVERWRITTEN = "Overwritten"          # failure if a tensor whose old value a gradient needs was changed in place
-OVERSIZED = "Oversized"              # failure if a result has more than LARGEST numbers; comparing it takes too long
+UNUSABLE = "Unusable"                # failure if a result is not compared: it is too large, or not a dense tensor
 LARGEST = 1_000_000
 
 
@@ -74,11 +73,14 @@ def outcome(function: Callable[..., Any], inputs: Case, file: str = "") -> Outco
         if file:
             sys.setprofile(None)
     if entries(value) > LARGEST:
-        found.error = Failure(OVERSIZED, f"the result has more than {LARGEST:,} numbers")
+        found.error = Failure(UNUSABLE, f"the result has more than {LARGEST:,} numbers, far more than the right one")
         return found
     found.changed = tuple(n for n, x in inputs.items() if isinstance(x, Tensor | np.ndarray | list | dict)
                           and not equal(x, given[n], 0.0))
     try:
+        if any(x.is_nested or x.is_meta or x.layout != torch.strided for x in tensors(value)):
+            found.error = Failure(UNUSABLE, "the result is a sparse, nested or meta tensor; return an ordinary tensor")
+            return found
         total = sum((x.sum() for x in tensors(value) if x.requires_grad), torch.zeros(()))
         if leaves and total.requires_grad:
             gradients = torch.autograd.grad(total, leaves, allow_unused=True)
@@ -133,7 +135,7 @@ def entries(x: Any, depth: int = 0) -> int:
     """Return the number of entries of a result: at least `LARGEST` + 1 if there are more. Lists are counted to a depth
     of 10, because a list may contain itself."""
     if isinstance(x, Tensor | np.ndarray):
-        return math.prod(x.shape)
+        return x.numel() if isinstance(x, Tensor) else x.size
     if not isinstance(x, Mapping | list | tuple) or len(x) > LARGEST or depth == 10:
         return len(x) if isinstance(x, Mapping | list | tuple) else 1
     total = 0

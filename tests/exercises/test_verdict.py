@@ -296,6 +296,18 @@ def test_huge_result_is_reported_without_a_comparison(huge, tmp_path, in_this_pr
     assert not found.passed and "the result has more than 1,000,000 numbers" in found.message and found.line
 
 
+# Catches: a tensor that NumPy cannot read, reported as an error of the checks without a line.
+@pytest.mark.parametrize("given", [
+    "torch.zeros(3).to_sparse()", "torch.zeros(3, device='meta')",
+    "torch.nested.nested_tensor([torch.zeros(2)], layout=torch.jagged)"])
+def test_result_that_is_no_dense_tensor_is_reported_with_its_line(given, tmp_path, in_this_process):
+    entry, file = Entry("4_1_kl_estimators"), tmp_path / "4_1_kl_estimators.py"
+    last = "    return torch.expm1(log_r) - log_r\n"
+    file.write_text(entry.solution.replace(last, f"    return {given}\n"))
+    found = check(entry, file)
+    assert not found.passed and "the result is a sparse, nested or meta tensor" in found.message and found.line
+
+
 # Catches: numbers of NumPy that are not compared with those of Python.
 def test_numbers_of_numpy_are_numbers():
     exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])

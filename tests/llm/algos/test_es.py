@@ -141,6 +141,18 @@ def test_equal_perturbed_policies_leave_the_weights_unchanged(decoding, beginner
     assert result.progress["policy_std"][-1] == pytest.approx(played[-1][-1].std())
 
 
+# Catches: columns of the parts of a reward that are NaN; parts in the order of another response.
+def test_parts_of_the_reward_have_their_means(beginner, played, tmp_path):
+    def parts(prompt, response):
+        found = {"early": early(prompt, response), "length": float(len(response))}
+        return found if "a" in prompt else dict(reversed(found.items()))
+
+    progress = run(tmp_path, beginner, reward=parts).progress
+    for row, total in enumerate(progress["reward"]):
+        assert progress["reward_early"][row] + progress["reward_length"][row] == pytest.approx(total)
+        assert 0 <= progress["reward_early"][row] <= 1
+
+
 # Catches: the same prompts in every update; a step against the gradient.
 def test_training_increases_the_reward(beginner, played, tmp_path):
     result = run(tmp_path, beginner, total_steps=30, pairs=8, sigma=0.1, lr=0.03, prompts=8)

@@ -53,6 +53,14 @@ class Plain:
 '''
 
 
+# Catches: two classes of a user's files that are read as one class in a file with a strange name.
+def test_mixture_may_have_two_classes_of_a_user(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.py").write_text(PLAIN.replace("Plain", name.upper()))
+    task = make_task(f"mix:{tmp_path}/a.py:A+{tmp_path}/b.py:B")
+    assert [type(part.task).__name__ for part in task.mixed] == ["A", "B"]
+
+
 # Catches: a mixture, or a task with hints, that fails with a traceback for problems that have only a prompt.
 def test_problems_in_a_mixture_need_only_a_prompt(tmp_path):
     (tmp_path / "plain.py").write_text(PLAIN)
