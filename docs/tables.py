@@ -1,6 +1,6 @@
 """Writes the tables that README.md and the pages repeat: python docs/tables.py.
 
-A page has <!-- results: NAME --> and <!-- /results --> around a table of benchmarks/README.md, NAME being that of its
+A page has <!-- results: NAME --> and <!-- /results --> around a table in benchmarks/, NAME being that of its
 marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
 the table of what each method of `llm` imports from classic algorithms. <!-- gpu --> and <!-- /gpu --> enclose the
 table of the raw files in benchmarks/gpu, or a sentence without them. <!-- zoo --> and <!-- /zoo --> enclose the
@@ -31,8 +31,13 @@ def pages() -> list[Path]:
     return [DOCS.parent / "README.md", *sorted(DOCS.glob("*/*.md"))]
 
 
+def all_benchmarks() -> str:
+    """The text of all pages of the benchmarks."""
+    return "".join(path.read_text(encoding="utf-8") for path in sorted((DOCS / "benchmarks").glob("*.md")))
+
+
 def fill(page: str, benchmarks: str) -> str:
-    """The text of a page with its tables as the benchmarks have them. ValueError where they have no such rows."""
+    """The text of a page with its tables as in the text `benchmarks`. ValueError where that has no such rows."""
     def filled(place: re.Match[str]) -> str:
         begin, name, cell, end = place.groups()
         marked = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", benchmarks, re.DOTALL)
@@ -40,7 +45,7 @@ def fill(page: str, benchmarks: str) -> str:
         if cell:
             text = rows_with(cell, text)
         if "|" not in text:
-            raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
+            raise ValueError(f"benchmarks/ has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
     lists = {"pairs": pairs, "gpu": measured_on_gpus, "suites": all_suites, "shelf": on_the_shelf,
              "zoo": beside_the_zoo}
@@ -150,7 +155,7 @@ def rows_with(cell: str, text: str) -> str:
 
 
 def main() -> None:
-    benchmarks = (DOCS / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    benchmarks = all_benchmarks()
     for path in pages():
         text = path.read_text(encoding="utf-8")
         if (new := fill(text, benchmarks)) != text:

@@ -412,7 +412,7 @@ assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 # half of the time. But every network stays at least 1.5 behind UCB1, although the networks and UCB1
 # were nearly equal on ten pulls. RL² has learned a rule for the tasks of its training. The length
 # of a trial is part of these tasks. The
-# [benchmarks](../docs/benchmarks/README.md#papers-own-experiments) show the result of RL² after
+# [benchmarks](../docs/benchmarks/papers.md) show the result of RL² after
 # training on a hundred pulls.
 #
 # ## Try it

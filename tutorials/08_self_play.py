@@ -183,7 +183,7 @@ assert sum(found[:, 2].sum() for found in against["minimax"]) <= 90
 # all games. A random player loses more than 350 of 500 games to minimax.
 #
 # The preset of the library trains for 4 million moves. In its
-# [benchmark](../docs/benchmarks/README.md#self-play-bansal-et-al-2018), no sequence of replies
+# [benchmark](../docs/benchmarks/papers.md#self-play-bansal-et-al-2018), no sequence of replies
 # beats the trained policy.
 #
 # In the game below, the policy of the first seed plays X, and minimax plays O.

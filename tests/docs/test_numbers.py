@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-BENCHMARKS = (DOCS / "benchmarks" / "README.md").read_text(encoding="utf-8")
+BENCHMARKS = "".join(path.read_text(encoding="utf-8") for path in sorted((DOCS / "benchmarks").glob("*.md")))
 
 
 def rows(name: str) -> list[list[str]]:
