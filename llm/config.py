@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from llm.policy.tokenizer import Tokenizer
 from llm.tasks.names import without_wrappers
 from spinup.errors import UserError
-from spinup.registry import Algorithm, look_up
+from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Processes, Range, RunConfig, Size, Unit
-from spinup.runs.convert import flag
 
 FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
@@ -39,8 +38,7 @@ class LanguageConfig(RunConfig):
     MODELS: ClassVar[tuple[int, int]] = (1, 1)
     # True if responses are of older weights or of another program than the learner's; importance weights correct this.
     off_policy: ClassVar[bool] = False
-    # Settings that have an effect only with certain values of another one: their name, its name, its values.
-    ONLY_WITH: ClassVar[tuple[tuple[str, str, tuple[Any, ...]], ...]] = ()
+    ONLY_WITH = {"lora_alpha": "lora"}
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
     reward: str | object = ""            # file.py:function, names as in exact,0.2*length, or the run of a reward model
@@ -72,19 +70,9 @@ class LanguageConfig(RunConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        found = look_up(self.algorithm)
-        usual = found.settings if found else {}
-        for name, other, values in self.ONLY_WITH:
-            given = getattr(self, other)
-            if getattr(self, name) != usual.get(name, getattr(type(self), name)) and given not in values:
-                now = "your own function" if callable(given) else given
-                raise UserError(f"{flag(name)} has no effect with {flag(other)} {now}; leave it out, or choose "
-                                f"{flag(other)} {' or '.join(map(str, values))}")
         if self.lora and not self.model:
             raise UserError("--lora trains adapters beside the weights of a given model; add --model, or leave out "
                             "--lora")
-        if self.lora_alpha != type(self).lora_alpha and not self.lora:
-            raise UserError("--lora-alpha scales adapters, and there are none; add --lora, such as --lora 16")
 
     @classmethod
     def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:

@@ -18,11 +18,11 @@ from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 
-Loss = tuple[Tensor, dict[str, Tensor]]                   # of each token, and diagnostics
+TokenLoss = tuple[Tensor, dict[str, Tensor]]              # of each token, and diagnostics
 
 
 def sequence_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[float, float],
-                       mask: Tensor | None = None) -> Loss:
+                       mask: Tensor | None = None) -> TokenLoss:
     """GSPO: PPO's clipped loss with one ratio per response, exp of the mean of its tokens' log ratios.
 
     Every token of a response has the same loss, so the mean over its tokens is the loss of the response. `clip` is (eps
@@ -36,7 +36,7 @@ def sequence_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[
 
 
 def weighted_policy_gradient(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[float, float],
-                             mask: Tensor | None = None) -> Loss:
+                             mask: Tensor | None = None) -> TokenLoss:
     """CISPO: the policy gradient, each token with its clipped ratio as a constant weight.
 
     The loss is -clip(ratio) adv log pi, and no gradient flows through the ratio. So a token beyond a limit keeps a
@@ -50,7 +50,7 @@ def weighted_policy_gradient(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: 
 
 
 def gated_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, tau: tuple[float, float],
-                    mask: Tensor | None = None) -> Loss:
+                    mask: Tensor | None = None) -> TokenLoss:
     """SAPO: -4 / tau * sigmoid(tau (ratio - 1)) adv, a smooth gate in place of the clip.
 
     The gate's slope is 1 at a ratio of 1 and falls on both sides. `tau` is (tau of tokens with a positive advantage,

@@ -44,7 +44,7 @@ from torch.nn.functional import huber_loss
 from llm.algos.ppo import following
 from llm.algos.reinforce import token_rewards
 from llm.config import LearningConfig, at_once
-from llm.learn import Loss
+from llm.losses import TokenLoss
 from llm.offline import Stored, StoredResponses, ValueRun, sampled_once
 from llm.policy.action_values import ActionValues
 from llm.policy.score import in_chunks, read
@@ -81,8 +81,8 @@ class Config(LearningConfig):
 
     # The values learn; the reference policy and the target network do not.
     MODELS: ClassVar[tuple[int, int]] = (1, 2)
-    ONLY_WITH: ClassVar[tuple] = (
-        ("expectile", "target", ("expectile",)), ("double", "target", ("greedy",)))
+    ONLY_WITH = {"expectile": ("target", "expectile"), "double": ("target", "greedy"),
+                 "prompts": "online"}
 
     def __post_init__(self):
         super().__post_init__()
@@ -127,7 +127,7 @@ def token_values(q: Tensor, v: Tensor, target_q: Tensor, ids: Tensor, cfg: Confi
     return torch.stack([chosen, v, ce, target_chosen.detach(), greedy.detach()])
 
 
-def value_losses(numbers: Tensor, rewards: Tensor, mask: Tensor, cfg: Config) -> Loss:
+def value_losses(numbers: Tensor, rewards: Tensor, mask: Tensor, cfg: Config) -> TokenLoss:
     """Loss of each token, `[B, T]`, and diagnostics.
 
     numbers: `[5, B, T]`, see `token_values`. rewards: `[B]`. mask: `[B, T]`.

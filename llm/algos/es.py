@@ -67,6 +67,7 @@ class Config(LanguageConfig):
     sft_accuracy: Unit = 0.3         # held-out accuracy that ends SFT; 0 = never
 
     LEAN: ClassVar[tuple[str, ...]] = ("--prompts", "--max-tokens")
+    ONLY_WITH = {"adam_eps": ("optimizer", "adam")}
 
     def __post_init__(self):
         super().__post_init__()

@@ -25,8 +25,9 @@ DAPO's clip range is wider above 1 than below 1, so rare tokens can still become
 samples new prompts to replace groups with equal rewards. It also penalises responses close to the
 length limit. Magistral also clips higher and drops groups with equal rewards.
 GRPO's KL penalty is off by default, as in most later work. `--kl-coef` adds it to the loss of each
-token, with the estimator k2 in place of the paper's k3 (see `spinup.core.kl`). Its gradient is
-unbiased in the first gradient step of a batch; later steps are not corrected.
+token, with the estimator k2 in place of the paper's k3 (see `spinup.core.kl`). In the first
+gradient step of a batch, its gradient is an unbiased estimate for the KL of each next token. It
+ignores how a token changes the KL of later tokens. Later steps are not corrected.
 
 In Python, `advantage`, `loss` and `average` may be your own functions:
 
@@ -86,7 +87,7 @@ class Config(GroupConfig, EngineConfig):
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
 
     LENGTH: ClassVar[str] = "--overlong"
-    ONLY_WITH: ClassVar[tuple] = (("tau_pos", "loss", ("gate",)), ("tau_neg", "loss", ("gate",)))
+    ONLY_WITH = {"tau_pos": ("loss", "gate"), "tau_neg": ("loss", "gate")}
 
     def __post_init__(self):
         super().__post_init__()

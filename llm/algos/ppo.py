@@ -26,8 +26,9 @@ PPO-ptx (Ouyang et al. 2022, eq. 2) also imitates demonstrations of another task
 the weight `ptx_coef`, so that the policy does not forget it. The authors use pretraining data.
 
 Differs from spinup/algos/ppo.py by: one episode per row, with a mask for its end; a reference
-policy and a KL penalty; a value function with its own weights. `clipped_surrogate`, `value_loss`
-and `gae` are the same functions that train CartPole.
+policy and a KL penalty; a value function with its own weights; no entropy bonus and no target_kl;
+advantages normalised over the batch, not over a minibatch. `clipped_surrogate`, `value_loss` and
+`gae` are the same functions that train CartPole.
 """
 from dataclasses import dataclass
 from functools import partial
@@ -94,15 +95,10 @@ class Config(EngineConfig):
 
     # Policy and value function learn; the reference policy does not.
     MODELS: ClassVar[tuple[int, int]] = (2, 1)
+    ONLY_WITH = {"lam": ("alpha", 0), "kl_target": "kl_coef", "ptx_task": "ptx_coef"}
 
     def __post_init__(self):
         super().__post_init__()
-        if self.kl_target and not self.kl_coef:
-            raise UserError("--kl-target adapts --kl-coef, which is 0; add "
-                            "--kl-coef 0.05")
-        if self.ptx_task and not self.ptx_coef:
-            raise UserError("--ptx-task has no effect, because --ptx-coef is 0; add "
-                            "--ptx-coef 1")
         if self.ptx_coef and ranks.wanted(self.workers) > 1:
             raise UserError("--ptx-coef works with one process; leave out --workers, and do not "
                             "start with torchrun")

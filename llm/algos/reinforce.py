@@ -11,10 +11,11 @@ the end. The methods differ in their baseline:
     REINFORCE++   A_t = z-score over all tokens of
                         R_i - beta sum over l >= t of log(pi / pi_ref)        (Hu et al. 2025)
 
-The first three baselines do not change the expected gradient. REINFORCE++ centres and scales by
-batch statistics. `--kl-coef` is beta, the KL coefficient. The first three methods subtract the KL
-penalty beta log(pi / pi_ref) of a response from its R_i, also where R_i is part of a baseline. The
-greedy reward of ReMax has no penalty. REINFORCE++ subtracts the sum above.
+The first three baselines do not change the expected gradient of a sum over responses. The loss here
+divides this sum by the tokens of the update (the papers: by the responses). REINFORCE++ centres and
+scales by batch statistics. `--kl-coef` is beta, the KL coefficient. The first three methods
+subtract the KL penalty beta log(pi / pi_ref) of a response from its R_i, also where R_i is part of
+a baseline. The greedy reward of ReMax has no penalty. REINFORCE++ subtracts the sum above.
 
 `--teacher` replaces the rewards with the log ratio to a teacher with the same tokenizer:
 
@@ -31,7 +32,7 @@ Published REINFORCE++ also clips a ratio. With one update per batch this ratio i
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -63,7 +64,7 @@ class Config(EngineConfig):
     teacher: str = ""                # teacher of on-policy distillation; replaces rewards
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
 
-    ONLY_WITH: ClassVar[tuple] = (("memory", "baseline", ("mean",)),)
+    ONLY_WITH = {"memory": ("baseline", "mean")}
 
     def __post_init__(self):
         super().__post_init__()

@@ -53,7 +53,7 @@ from spinup.runs.run import Result, Run, make_env
 class Config(AtariConfig):
     bonus: Literal["rnd", "inverse", "random", "pixels"] = "rnd"  # kind of intrinsic reward
     reward_coef: NonNegative = 2.0   # weight of the reward; 0 = intrinsic reward only
-    bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO
+    bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = none
                                      # (only its ratio to reward_coef counts, because the summed
                                      # advantages are normalised; RND does not normalise them)
     bonus_gamma: Unit = 0.99         # discount of intrinsic rewards: how far ahead novelty counts
@@ -73,6 +73,9 @@ class Config(AtariConfig):
     value_coef: NonNegative = 0.5    # weight of the two value losses
     max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (64, 64)        # hidden layers of policy and values; images use the Nature CNN
+
+    ONLY_WITH = {"feature_size": ("bonus", "rnd", "inverse", "random"), "gamma": "reward_coef",
+                 "bonus_gamma": "bonus_coef"}
 
     def __post_init__(self):
         super().__post_init__()

@@ -7,12 +7,13 @@ transitions are sampled at random, and a target network Q', a copy of Q that is 
     y = r + gamma (1 - terminated) max_a' Q'(s', a')                                      (alg. 1)
     L = E[ huber( y - Q(s, a) ) ]
 
-Four optional improvements:
+Four improvements, of which the first is on by default:
     double       y uses Q'(s', argmax_a' Q(s', a')): one network chooses, the other evaluates
                  (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4)
     dueling      Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)
     n_steps      y = r_1 + ... + gamma^(n-1) r_n + gamma^n (1 - terminated) max_a' Q'(s', a'), with
-                 s' n steps later: rewards propagate n times as fast (Sutton 1988)
+                 s' n steps later: rewards propagate n times as fast (Sutton 1988). The later
+                 actions are those of older policies, which is not corrected
     prioritised  transitions with large errors are sampled more often, and get smaller weights
                  (Schaul et al. 2016, arXiv:1511.05952)
 
@@ -56,6 +57,8 @@ class Config(ReplayConfig, AtariConfig):
     max_grad_norm: Positive = 10.0     # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead
     normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ
+
+    ONLY_WITH = {"alpha": "prioritised", "beta": "prioritised"}
 
 
 def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor,

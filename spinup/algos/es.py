@@ -12,9 +12,9 @@ Here theta are the weights and sigma is the noise size. Each of the n perturbati
 both signs. The centred rank among all 2n returns replaces F, so one lucky episode has little
 influence (sec. 2.1).
 
-A seed determines each perturbation. So the processes exchange only returns, and all compute the
-same step (alg. 2). The messages do not grow with the network. The number of processes does not
-change the result at all.
+A seed determines each perturbation. So the processes exchange returns and episode lengths, but no
+weights, and all compute the same step (alg. 2). The messages do not grow with the network. The
+number of processes does not change the result at all.
 
 Use it for small networks, long horizons and late rewards. It needs many episodes, and fails if all
 random perturbations get the same return.

@@ -13,7 +13,8 @@ m(s) is the goal that a state achieves, and || concatenates a state and a goal t
 batch, a share of k / (k + 1) of the transitions gets such a goal, with k = `hindsight_goals`. The
 other transitions keep their goals.
 
-Differs from ddpg.py by: an environment with goals; goals and rewards replaced in each batch.
+Differs from ddpg.py by: an environment with goals; goals and rewards replaced in each batch. The
+paper also clips the targets, and takes a fifth of the actions uniformly at random.
 """
 from copy import deepcopy
 from dataclasses import dataclass

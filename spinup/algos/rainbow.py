@@ -18,8 +18,8 @@ This noise replaces epsilon-greedy actions:
     y = (mu^w + sigma^w eps^w) x + mu^b + sigma^b eps^b                                     (eq. 9)
     eps^w_ij = f(eps_i) f(eps_j),  f(x) = sign(x) sqrt |x|                             (eq. 10, 11)
 
-Priorities are the KL losses. These settings turn the parts off: atoms 1, sigma 0, n_steps 1, and
-double, dueling and prioritised false. With all off, it is vanilla DQN, except for Adam's epsilon.
+Priorities are the KL losses. The parts are off with atoms 1, sigma 0, n_steps 1, and double,
+dueling and prioritised false. With all off, it is vanilla DQN, except for Adam's epsilon.
 
 Differs from dqn.py by: a distribution of returns instead of its mean; the KL divergence instead of
 the Huber loss; weight noise, new at each action and update; Adam's epsilon; raw observations.
@@ -74,9 +74,11 @@ class Config(ReplayConfig, AtariConfig):
     max_grad_norm: Positive = 10.0     # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead
 
+    ONLY_WITH = {"alpha": "prioritised", "beta": "prioritised", "epsilon": ("sigma", 0)}
+
     def __post_init__(self):
         super().__post_init__()
-        if self.v_min >= self.v_max:
+        if self.atoms > 1 and self.v_min >= self.v_max:
             raise UserError(f"--v-min {self.v_min:g} is not below --v-max {self.v_max:g}; give the "
                             "smallest and the largest return that the environment can have")
 
@@ -225,8 +227,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                          max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     replay = make_replay(cfg, env, (), np.int64)
     priorities = Priorities(replay.size, cfg.alpha) if cfg.prioritised else None
-    dist, N, S, M = policy.dist, cfg.num_envs, cfg.update_every, policy.noise_size
-    stats = Latest()
+    dist, stats, N, S, M = policy.dist, Latest(), cfg.num_envs, cfg.update_every, policy.noise_size
 
     def loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, terminated: Tensor,
              length: Tensor, weight: Tensor, eps: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -237,17 +238,19 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             next_outputs = of_action(next_outputs, policy.mean(chooser).argmax(-1))   # [B, K]
         outputs = of_action(policy(obs, eps[2]), act)                     # [B, K]
         q = policy.mean(outputs)                                          # [B]
+        unclipped = td_target(ret, discount, terminated, policy.mean(next_outputs))   # [B]
         if cfg.atoms > 1:
             p = next_outputs.softmax(-1)
             m = project(ret, discount, terminated, p, policy.support)     # [B, K]
             q_target = (m * policy.support).sum(-1)                       # [B]
             each = divergence(m, outputs.log_softmax(-1))                 # [B]
         else:
-            q_target = td_target(ret, discount, terminated, next_outputs[:, 0])       # [B]
+            q_target = unclipped
             each = huber_loss(q, q_target, reduction="none")
         error = (q - q_target).detach().abs()
         return (weight * each).mean(), {"errors": each.detach() if cfg.atoms > 1 else error,
-                                        "error": error.mean(), "q": q.detach().mean()}
+                                        "error": error.mean(), "q": q.detach().mean(),
+                                        "clipped": (unclipped - q_target).abs().mean()}
 
     # `minimize(*batch)`: zero_grad, backward, clip, step. It adds "loss" and "grad_norm".
     minimize = optimizer.minimizer(loss)
@@ -259,9 +262,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         for _ in run.updates(cfg.total_steps // S, S):
             # Collect. Each action has its own noise.
             passed = run.steps / cfg.total_steps
-            warming_up = replay.count < cfg.learning_starts
             epsilon = 0 if cfg.sigma else exploration_rate(passed, cfg.explore, cfg.epsilon)
-            policy.epsilon.fill_(1 if warming_up else epsilon)
+            policy.epsilon.fill_(1 if replay.count < cfg.learning_starts else epsilon)
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 eps = run.rng.standard_normal((N, M), np.float32)
@@ -291,8 +293,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                         polyak(target_weights, weights, 1)
                     run.check_finite(loss=stats["loss"])
             if run.row_due:
-                noise_columns = {"noise_level": policy.noise_level()} if cfg.sigma else {}
                 run.log(q=stats["q"], error=stats["error"], loss=stats["loss"],
-                        grad_norm=stats["grad_norm"], epsilon=policy.epsilon, learning_rate=lr,
-                        **noise_columns)
+                        grad_norm=stats["grad_norm"], clipped=stats["clipped"],
+                        epsilon=policy.epsilon, learning_rate=lr,
+                        **({"noise_level": policy.noise_level()} if cfg.sigma else {}))
         return run.result(policy)

@@ -9,10 +9,11 @@ settles on one.
     x_t = (s_t, a_{t-1}, r_{t-1}, d_{t-1});  h_t = GRU(h_{t-1}, x_t);  a_t ~ pi(. | h_t)  (sec. 2.2)
     J   = E[ sum of discounted rewards of the trial ]
 
-Here d_{t-1} says whether an episode ended. The memory h continues across the episodes of a trial
-and is reset between trials. Training is PPO on sequences instead of steps; the paper uses TRPO.
-With one epoch and one minibatch it is A2C, because the clip then has no effect. With one episode
-per trial it is recurrent PPO, for partially observed environments.
+Here d_{t-1} says whether an episode ended. `spinup.envs.memory` shows how x_t encodes actions and
+rewards. The memory h continues across the episodes of a trial and is reset between trials. Training
+is PPO on sequences instead of steps; the paper uses TRPO. With one epoch and one minibatch it is
+A2C, because the clip then has no effect. With one episode per trial it is recurrent PPO, for
+partially observed environments.
 
 The policy adapts to the distribution of its training tasks. It fails on other tasks, and it learns
 long trials slowly. The paper is arXiv:1611.02779.
@@ -145,9 +146,8 @@ def trial_advantages(rew: Tensor, values: Tensor, next_values: Tensor, over: Ten
                      mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Advantages and returns of trials, `[B, T]` each: GAE in which a trial is one episode.
 
-    over: True at the last step of a trial, the only end that the environment reports. The end of an
-    episode within a trial does not end the sum, so an action gets credit for rewards in later
-    episodes.
+    over, truncated: `terminated` and `truncated` of `gae`, for whole trials. The end of an episode
+    within a trial does not end the sum, so an action gets credit for rewards in later episodes.
     """
     return gae(rew, values, next_values, over, truncated, gamma=gamma, lam=lam, mask=mask)
 

@@ -1,8 +1,8 @@
 """Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905).
 
 SAC adds alpha times the entropy of the policy to the return. So the policy stays as random as the
-rewards allow, and its entropy differs between states. The target averages over sampled
-actions, so the actor cannot easily exploit a narrow peak of Q.
+rewards allow, and its entropy differs between states. The target uses sampled actions, so the actor
+cannot easily exploit a narrow peak of Q.
 
     y        = r + gamma (1 - terminated) ( min_i Q'_i(s', a') - alpha log pi(a'|s') ),
                a' ~ pi(.|s')                                                            (eq. 2, 3)
@@ -53,6 +53,8 @@ class Config(ReplayConfig):
     hidden: Widths = (256, 256)        # hidden layers of actor and critics, after the CNN of images
     normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ
 
+    ONLY_WITH = {"target_entropy": "learn_alpha"}
+
 
 def soft_value(q: Tensor, logp: Tensor, alpha: Tensor) -> Tensor:
     """min_i Q_i - alpha log pi, `[B]` from `[critics, B]` and `[B]`: a sample of V(s) (eq. 3)."""
@@ -83,11 +85,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if not cfg.learn_alpha:
         policy.log_alpha.data.fill_(math.log(cfg.alpha))      # not that of the run in --init
     target = deepcopy(policy).requires_grad_(False)
-    target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_params = list(policy.pi.parameters())
     if cfg.learn_alpha:
         pi_params.append(policy.log_alpha)                    # learned together with the actor
     q_params = [*policy.body.parameters(), *policy.q.parameters()]        # body: of images
+    target_weights = [*target.body.parameters(), *target.q.parameters()]
     settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
     pi_optimizer = FlatAdam(pi_params, **settings)
     q_optimizer = FlatAdam(q_params, **settings)
@@ -143,7 +145,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     noise = torch.randn_like(act)
                     q_stats.update(minimize_q(obs, act, rew, next_obs, terminated, noise))
                     pi_stats.update(minimize_pi(obs, torch.randn_like(act)))
-                    polyak(target_weights, weights, cfg.tau)
+                    polyak(target_weights, q_params, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],

@@ -51,6 +51,8 @@ class Config(ReplayConfig):
     target_entropy: Unit = 0.5         # share of log n, the largest entropy; 0.98 in the paper
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
+    ONLY_WITH = {"target_entropy": "learn_alpha"}
+
 
 class ActorCritics(nn.Module):
     """Actor with n logits, and two critics with n values: MLPs with ReLU for vectors `[..., d]`."""
@@ -101,13 +103,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if not cfg.learn_alpha:
         policy.log_alpha.data.fill_(math.log(cfg.alpha))      # not that of the run in --init
     target = deepcopy(policy).requires_grad_(False)
-    target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_params = list(policy.pi.parameters())
     if cfg.learn_alpha:
         pi_params.append(policy.log_alpha)                    # learned together with the actor
+    q_params, target_weights = list(policy.q.parameters()), list(target.q.parameters())
     settings = {"lr": cfg.lr, "eps": 1e-8, "compile": cfg.compile}
     pi_optimizer = FlatAdam(pi_params, **settings)
-    q_optimizer = FlatAdam(policy.q.parameters(), **settings)
+    q_optimizer = FlatAdam(q_params, **settings)
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     target_entropy = cfg.target_entropy * math.log(dist.num_outputs)
     replay = make_replay(cfg, env, (), np.int64)
@@ -162,7 +164,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     obs, act, rew, next_obs, terminated, _ = batch
                     q_stats.update(minimize_q(obs, act, rew, next_obs, terminated))
                     pi_stats.update(minimize_pi(obs))
-                    polyak(target_weights, weights, cfg.tau)
+                    polyak(target_weights, q_params, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],

@@ -71,6 +71,8 @@ class Config(BaseConfig):
     channels: Size = 64              # output channels of the convolution
     hidden: Widths = (128, 128)      # hidden layers of policy and value, after any convolution
 
+    ONLY_WITH = {"channels": "kernel"}
+
     def __post_init__(self):
         super().__post_init__()
         self.check_batch()
@@ -112,7 +114,8 @@ def mask_illegal(logits: Any, obs: Any) -> Any:
 
 def opponents(rng: np.random.Generator, n: int, versions: int, delta: float) -> np.ndarray:
     """Sample opponents `[n]`, uniform over ceil(delta v), ..., v, where v = versions - 1."""
-    return rng.integers(int(np.ceil(delta * (versions - 1))), versions, n)
+    oldest = np.ceil(round(delta * (versions - 1), 9))        # .28 x 25 is 7.000000000000001
+    return rng.integers(int(oldest), versions, n)
 
 
 def additions(updates: int, versions: int) -> set[int]:
@@ -203,7 +206,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     env = make_env(cfg)
     run = Run(cfg, env, resume)                               # seeds torch: create networks later
-    run.measure = "rating"                                    # returns against itself stay near 0
+    run.measure = "rating"                                    # the returns depend on the opponents
     player = run.place(make_policy(cfg, env.observation_space, env.action_space))
     if not isinstance(env, Duels):
         raise UserError(NO_GAME)

@@ -45,6 +45,8 @@ class Config(ReplayConfig):
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
     normalise_obs: bool = False        # vectors: subtract mean, divide by std, if scales differ
 
+    ONLY_WITH = {"noise_clip": "target_noise"}
+
 
 def clipped_double_q(q: Tensor) -> Tensor:
     """Minimum over critics, `[B]` from `[critics, B]` (eq. 10). It is too high only if all critics

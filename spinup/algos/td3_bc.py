@@ -52,6 +52,8 @@ class Config(OfflineConfig):
     normalise_obs: bool = True         # normalise observations with the dataset's mean and std
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
+    ONLY_WITH = {"noise_clip": "target_noise", "alpha": "imitate"}
+
 
 def value_weight(q: Tensor, alpha: float) -> Tensor:
     """`lambda = alpha / mean |Q|`, `[]`, from values `[B]` (eq. 5); a constant in the loss."""

@@ -2,8 +2,8 @@
 
 The policy gradient is the direction in which the policy improves. It does not determine how long
 the step can be. The same change of the weights may barely change one policy and ruin another. So
-TRPO measures a step by the KL divergence between the old and the new policy. It takes the largest
-step within a limit, the trust region:
+TRPO measures a step by the KL divergence between the old and the new policy. The step should be
+the best one within a limit, the trust region:
 
     maximise    J(theta) = E[ ratio_t A_t ],   ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
     subject to  E[ KL( pi_old(. | s_t) || pi(. | s_t) ) ] <= delta                     (eq. 14)
@@ -13,15 +13,15 @@ KL is 0 there, and its Hessian is the Fisher matrix F. To second order (appendix
 
     step = sqrt(2 delta / x^T F x) x,   where x solves F x = g
 
-In both formulas, a multiple of the identity matrix is added to F (`damping`). The paper's eq. 14
-has Q in place of A.
+In both formulas, a multiple of the identity matrix is added to F (`damping`), which makes the step
+shorter than the limit allows. The paper's eq. 14 has Q in place of A.
 
 F has as many rows as the policy has weights, so it is never stored. Conjugate gradient solves for
 x with products F v alone. A line search then shortens the step until the exact KL is within the
 limit and J has improved.
 
-Differs from vpg.py by: the natural gradient in place of Adam, and a step that is as long as the
-trust region allows, so there is no policy learning rate.
+Differs from vpg.py by: the natural gradient in place of Adam, and a step whose length follows from
+the trust region, so there is no policy learning rate.
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -64,6 +64,8 @@ class RunConfig:
         FAMILY: the family of the algorithm, a key of `spinup.registry.FAMILIES`.
         SUBJECT: the name of the field that holds the environment or task.
         AUTOMATIC: settings whose 0 becomes a number that suits the machine when a run starts.
+        ONLY_WITH: settings that have an effect only if another setting is not 0 or false, with the name of that
+            setting; or only with certain values of it, with its name and these values. A subclass adds to its parents'.
         algorithm: the name of the algorithm or variant, as in `config.json`; by default from the module of the class.
         on_row: from Python, a function that the run calls with each row of `progress.csv`.
     """
@@ -71,6 +73,7 @@ class RunConfig:
     FAMILY: ClassVar[str] = ""
     SUBJECT: ClassVar[str] = "env"
     AUTOMATIC: ClassVar[frozenset[str]] = frozenset()
+    ONLY_WITH: ClassVar[dict[str, str | tuple]] = {}
 
     seed: Seed = 1                       # random seed; runs with the same seed on the same machine are identical
     total_steps: Count = 100_000         # steps of the whole run

@@ -1,4 +1,5 @@
 """Conversion of a value, or of a text of the command line, to the type of a setting."""
+import json
 import math
 import re
 from collections.abc import Callable
@@ -84,3 +85,11 @@ def parse(name: str, hint: Any, text: str) -> Any:
 def flag(name: str) -> str:
     """Return the command-line flag of a field."""
     return "--" + name.replace("_", "-")
+
+def in_text(value: Any) -> str:
+    """Return a setting as the command line takes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if value is None:
+        return "none"
+    return json.dumps(value) if isinstance(value, bool) else f"{value}"

@@ -13,6 +13,7 @@ FAR = 0.2               # KL divergence of one update without a KL target
 HUGE_LOSS = 1e4         # value loss whose gradient dominates that of the policy
 CONSTANT = 1e-3         # standard deviation over states, in a range of 2, below which actions are equal
 EXPLODED = 10           # times the largest return so far
+CLIPPED = 0.05          # of the range of returns: a larger mean change of the targets
 
 
 def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float, alike: int,
@@ -44,6 +45,10 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     if abs(row.get("q", 0.0)) > EXPLODED * largest + 100:
         said.append(f"q is {row['q']:.3g}, but no absolute return of an episode was above {largest:.3g}: the Q-values "
                     "diverge; lower --lr, or divide the rewards")
+    if hasattr(config, "v_max") and row.get("clipped", 0.0) > CLIPPED * (config.v_max - config.v_min):
+        said.append(f"clipped is {row['clipped']:.2g}: returns exceed the limits {config.v_min:g} and "
+                    f"{config.v_max:g}, so the network cannot tell them apart; start again with a lower --v-min "
+                    "or a higher --v-max")
     if abs(row.get("action_std", 1.0)) < CONSTANT:
         said.append(f"action_std is {row['action_std']:.2g}: the policy takes the same action in every state; lower "
                     "--lr, or raise --explore-noise or --saturation-coef")

@@ -11,7 +11,7 @@ from typing import Any
 from spinup.errors import UserError, check_names, nearest, unreadable
 from spinup.registry import Algorithm, family
 from spinup.runs.config import RunConfig, settings_of, types_of
-from spinup.runs.convert import checked
+from spinup.runs.convert import checked, flag, in_text
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",
@@ -66,7 +66,25 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     if name == "none" and preset == "auto":
         said += [f"--preset {near} is for a similar environment"
                  for near in family(algorithm).kindred(full, algorithm.presets)[:1]]
-    return config(**layers, algorithm=algorithm.name), "; ".join(said)
+    made = config(**layers, algorithm=algorithm.name)
+    check_effects(made, {**from_file, **given}, algorithm.settings)
+    return made, "; ".join(said)
+
+
+def check_effects(config: RunConfig, given: dict[str, Any], usual: dict[str, Any]) -> None:
+    """UserError if one of the `given` settings has no effect with the others, as `ONLY_WITH` says. A value that is the
+    default, or that of the variant in `usual`, is no error."""
+    rules = {name: rule for cls in reversed(type(config).__mro__)
+             for name, rule in vars(cls).get("ONLY_WITH", {}).items()}
+    for name in rules.keys() & given.keys():
+        other, *values = [rules[name]] if isinstance(rules[name], str) else rules[name]
+        value = getattr(config, other)
+        works = value in values if values else bool(value)
+        if not works and getattr(config, name) != usual.get(name, getattr(type(config), name)):
+            now = "your own function" if callable(value) else in_text(value)
+            better = " or ".join(map(in_text, values)) or ("true" if value is False else "above 0")
+            raise UserError(f"{flag(name)} has no effect with {flag(other)} {now}; leave it out, or choose "
+                            f"{flag(other)} {better}")
 
 
 def default_in_words(algorithm: Algorithm, setting: str, default: str) -> str:

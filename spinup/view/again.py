@@ -1,5 +1,4 @@
 """Command that repeats a run."""
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +6,7 @@ from typing import Any
 
 from spinup.errors import UserError
 from spinup.registry import find
-from spinup.runs.convert import flag
+from spinup.runs.convert import flag, in_text
 from spinup.runs.presets import configure
 from spinup.runs.records import config_to_json
 from spinup.runs.resuming import HOW
@@ -40,12 +39,3 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
         if name not in {*HOW, *given, "seed"} and name in usual and usual[name] != value:
             words += [flag(name), in_text(value)]
     return shlex.join(words)
-
-
-def in_text(value: Any) -> str:
-    """Return a setting as the command line takes it."""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    if value is None:
-        return "none"
-    return json.dumps(value) if isinstance(value, bool) else f"{value}"

@@ -222,3 +222,12 @@ def test_each_action_has_its_own_noise_and_epsilon_is_0(watch, monkeypatch):
     assert [x for x in seen.result.progress["epsilon"] if x != 1][-1] == 0
     level = seen.policy.layers[-1].weight_sigma.detach().abs().mean()
     assert seen.result.progress["noise_level"][-1] == pytest.approx(float(level), rel=1e-4)
+
+
+# Catches: limits of returns that are too narrow and leave no trace in the log.
+def test_log_shows_that_returns_exceed_the_limits(tmp_path):
+    runs = [spinup.rainbow("CartPole-v1", preset="none", total_steps=200, learning_starts=100, batch_size=16,
+                           hidden=(8,), v_min=0, v_max=v_max, threads=1, quiet=True, tensorboard=False,
+                           log_dir=tmp_path.as_posix()) for v_max in (2, 400)]
+    narrow, wide = (run.progress["clipped"][-1] for run in runs)
+    assert narrow > 0.5 and wide == pytest.approx(0, abs=1e-3)

@@ -29,11 +29,12 @@ def player_of(board, moves, hidden, kernel=0, channels=1):
 
 # Catches: a missing end of the range of versions; a delta that counts from the wrong end.
 @pytest.mark.parametrize("delta, versions, drawn", [
-    (0.0, 5, {0, 1, 2, 3, 4}), (1.0, 5, {4}), (0.5, 5, {2, 3, 4}), (0.5, 6, {3, 4, 5}), (0.3, 1, {0}), (0.9, 2, {1})])
+    (0.0, 5, {0, 1, 2, 3, 4}), (1.0, 5, {4}), (0.5, 5, {2, 3, 4}), (0.5, 6, {3, 4, 5}), (0.3, 1, {0}), (0.9, 2, {1}),
+    (0.28, 26, {*range(7, 26)})])
 def test_opponents_are_uniform_over_the_newer_versions(delta, versions, drawn):
-    counts = np.bincount(opponents(np.random.default_rng(0), 3000, versions, delta), minlength=versions)
+    counts = np.bincount(opponents(np.random.default_rng(0), 30000, versions, delta), minlength=versions)
     assert {int(v) for v in np.flatnonzero(counts)} == drawn
-    np.testing.assert_allclose(counts[sorted(drawn)], 3000 / len(drawn), rtol=0.15)
+    np.testing.assert_allclose(counts[sorted(drawn)], 30000 / len(drawn), rtol=0.15)
 
 
 # Catches: an illegal move that can be sampled; an entropy that includes illegal moves; logits that differ between

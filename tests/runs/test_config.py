@@ -269,3 +269,38 @@ def test_settings_survive_a_round_trip_through_json(name):
     with pytest.raises(UserError, match="'sed'. Did you mean 'seed'"):
         config_from_json(algorithms()[name], {**data, "sed": 3})
     assert given and set(data) == {*settings_of(CONFIGS[name])}
+
+
+# Catches: a setting that is accepted although it has no effect; the rule of a parent that its subclass loses.
+@pytest.mark.parametrize(("algorithm", "given", "words"), [
+    ("dqn", {"alpha": 0.3},
+     "--alpha has no effect with --prioritised false; leave it out, or choose --prioritised true"),
+    ("td3", {"noise_clip": 0.1, "target_noise": 0}, "with --target-noise 0.0; .* choose --target-noise above 0"),
+    ("param_noise", {"sigma": 0.2, "noise": "actions"}, "with --noise actions; .* choose --noise parameters"),
+    ("curiosity", {"feature_size": 8, "bonus": "pixels"}, "choose --bonus rnd or inverse or random"),
+    ("llm vapo", {"lam": 0.5}, "--lam has no effect with --alpha 10.0; .* choose --alpha 0"),
+    ("llm grpo", {"lora_alpha": 3}, "--lora-alpha has no effect with --lora 0; .* choose --lora above 0"),
+    ("llm grpo", {"tau_pos": 3, "loss": lambda *args: None}, "with --loss your own function; .* choose --loss gate")])
+def test_setting_without_effect_is_refused(algorithm, given, words):
+    with pytest.raises(UserError, match=words):
+        configure(find(algorithm), given)
+
+
+# Catches: a refused default, or a refused setting of a preset or of a variant.
+def test_settings_without_effect_that_nobody_chose_are_accepted():
+    assert configure(find("param_noise"), {"env": "Chain-40-v0", "noise": "actions"})[0].adapt == 1.05
+    assert configure(find("dqn"), {"alpha": 0.6})[0].alpha == 0.6
+    assert configure(find("prioritised_dqn"), {"alpha": 0.3})[0].alpha == 0.3
+    assert configure(find("llm cispo"), {"clip_low": 1.0})[0].clip_low == 1.0
+
+
+# Catches: a rule about a setting that was renamed, or about a value that the other setting cannot have.
+def test_rules_about_settings_without_effect_name_settings():
+    found = 0
+    for algorithm in [*algorithms().values(), *algorithms("llm").values()]:
+        config = algorithm.load().Config
+        for name, rule in getattr(config, "ONLY_WITH", {}).items():
+            other, *values = [rule] if isinstance(rule, str) else rule
+            assert {name, other} <= {*settings_of(config)}, (algorithm.name, name)
+            found += all(checked(other, types_of(config)[other], value) == value for value in values)
+    assert found > 30

@@ -28,6 +28,7 @@ def test_healthy_row_gives_no_warning():
     assert said({"entropy": 1e-4}, share=0.9) == []                       # a final policy may be deterministic
     assert said({"entropy": 1.38, "bonus": 0.1}, share=0.9) == []         # an intrinsic reward
     assert said({"return_std": 0.0, "grad_norm": 0.0}) == []              # es has solved the task
+    assert said({"clipped": 0.9}, config=SimpleNamespace(v_min=-10.0, v_max=10.0)) == [] == said({"clipped": 9.0})
     assert said({}, alike=19) == [] == said({}, alike=1000, share=0.05)
 
 
@@ -47,6 +48,8 @@ def test_equal_returns_are_no_fault_with_another_learning_signal():
     ({"entropy": -15.0}, {"actions": BOX}, "entropy is -15.000 nats, early in the run"),
     ({}, {"alike": 40}, "all 40 episodes so far had the same return: there is no learning signal"),
     ({"q": -1e5}, {}, "q is -1e\\+05, but no absolute return of an episode was above 100: the Q-values diverge"),
+    ({"clipped": 1.1}, {"config": SimpleNamespace(v_min=-10.0, v_max=10.0, target_kl=0.0)},
+     "clipped is 1.1: returns exceed the limits -10 and 10, so .* a lower --v-min or a higher --v-max"),
     ({"value_loss": 3e5}, {}, "value_loss is 3e\\+05: the rewards are large for the networks; add --normalise-reward"),
     ({"value_loss": 3e5}, {"config": SimpleNamespace(normalise_reward=True)},
      "value_loss is 3e\\+05: the value function diverges; lower --lr"),
