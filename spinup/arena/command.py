@@ -20,7 +20,7 @@ from spinup.runs.folders import check_writable, find_run, runs_below
 
 def runs_in(directory: Path) -> list[Path]:
     """Return the runs directly below a folder; the folder itself if it is a run, or if no run is there."""
-    inside = [run for run in runs_below(directory) if run.parent == directory]
+    inside = runs_below(directory, "*/config.json")
     return [directory] if (directory / "config.json").exists() or not inside else inside
 
 

@@ -71,7 +71,9 @@ def check(file: Path, name: str, level: str) -> Result:
     try:
         if level == "property":
             for function, arguments in signatures(Entry(name).text).items():
-                code = getattr(student, function)
+                code = getattr(student, function, None)
+                if not callable(code):
+                    raise Wrong(f"the function {function} is missing; restore it", function)
                 setattr(student, function, StudentFunction(function, arguments, code, str(file)))
         exercise.check(student, level, todo(text))
         return {"seconds": time.perf_counter() - start}
@@ -100,7 +102,8 @@ def main() -> None:
             faulthandler.dump_traceback(dump, all_threads=True)
             dump.seek(0)
             line = current_line(dump, file)
-        print(json.dumps(overdue(seconds, level, line)), file=results, flush=True)
+        results.write(json.dumps(overdue(seconds, level, line)) + "\n")
+        results.flush()
         os._exit(1)
 
     timer = threading.Timer(seconds, hang)
@@ -111,7 +114,8 @@ def main() -> None:
     timer.cancel()
     with suppress(AttributeError, OSError, ValueError):       # the file may have closed or replaced it
         sys.stdout.flush()
-    print(json.dumps(result), file=results, flush=True)
+    results.write(json.dumps(result) + "\n")                  # not print: the file may have replaced it
+    results.flush()
 
 
 if __name__ == "__main__":

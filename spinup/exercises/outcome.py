@@ -93,12 +93,14 @@ def outcome(function: Callable[..., Any], inputs: Case, file: str = "") -> Outco
 
 @contextmanager
 def torch_settings_restored() -> Iterator[None]:
-    """Restore PyTorch's default dtype and gradient mode after the block, because a student's code may change them."""
+    """Restore PyTorch's default dtype, default device and gradient mode after the block, because a student's code may
+    change them."""
     dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
     try:
         yield
     finally:
         torch.set_default_dtype(dtype)
+        torch.set_default_device(None)
         torch.set_grad_enabled(gradients)
 
 
@@ -118,10 +120,10 @@ def failure(error: BaseException) -> Failure:
 
 
 def copied(x: Any) -> Any:
-    """Copy an argument or a result, so that later changes in place do not affect it. NumPy's numbers become Python's.
-    """
+    """Copy an argument or a result, so that later changes in place do not affect it. Tensors move to the CPU, and
+    NumPy's numbers become Python's."""
     if isinstance(x, Tensor):
-        return x.detach().clone().requires_grad_(x.requires_grad)
+        return x.detach().cpu().clone().requires_grad_(x.requires_grad)
     if isinstance(x, np.generic):
         return x.item()
     if isinstance(x, Mapping):

@@ -133,11 +133,19 @@ def writable(folder: Path) -> bool:
     return True
 
 
-def runs_below(directory: Path) -> list[Path]:
+def runs_below(directory: Path, files: str = "**/config.json") -> list[Path]:
     """Return the runs in a folder and below it, sorted. Exports of a language model, which have a config.json too, are
-    left out, unless there is nothing else."""
-    folders = sorted(p.parent for p in directory.glob("**/config.json") if p.is_file())
-    return [folder for folder in folders if b'"algorithm"' in (folder / "config.json").read_bytes()] or folders
+    left out, unless there is nothing else. files: a pattern; the default does not follow symbolic links."""
+    folders = sorted(p.parent for p in directory.glob(files) if p.is_file())
+    return [folder for folder in folders if not is_export(folder / "config.json")] or folders
+
+
+def is_export(config: Path) -> bool:
+    """Return whether a config.json is that of an exported model. An unreadable file is not: its reader reports it."""
+    try:
+        return b'"algorithm"' not in config.read_bytes()
+    except OSError:
+        return False
 
 
 def find_run(directory: Path) -> Path:

@@ -1,4 +1,5 @@
 """Checks that a folder holds the run that the settings describe, for example before it is resumed."""
+import json
 from collections.abc import Set
 from pathlib import Path
 from reprlib import Repr
@@ -58,7 +59,7 @@ def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
     begun = read_run(directory)
     now = begun["config"]
     for name in now.keys() & settings.keys() - HOW - movable(begun) - {"total_steps"}:
-        if now[name] != settings[name]:
+        if now[name] != json.loads(json.dumps(settings[name])):          # a tuple becomes a list
             raise UserError(f"{describe(directory)}/config.json has changed since the checkpoint: {name} was "
                             f"{settings[name]} and is {now[name]}; restore it, or train again under another name")
 

@@ -10,7 +10,7 @@ import torch
 from filelock import FileLock
 from scipy.stats import spearmanr
 
-from spinup.arena.command import arena, gather
+from spinup.arena.command import arena, gather, runs_in
 from spinup.arena.players import Player, random_moves
 from spinup.arena.show import write
 from spinup.arena.tournament import Record, hold, play, tournament
@@ -255,6 +255,15 @@ def test_runs_of_the_same_name_get_the_names_of_their_folders(trained, tmp_path)
     ends = [f"{folder.parent.parent.name}/{folder.parent.name}/{name}" for folder in (run, other)]
     assert [p.name for p in players] == [ends[0] + " @0", ends[0], ends[1] + " @0", ends[1]]
     assert [p.family for p in players] == [ends[0], ends[0], ends[1], ends[1]]
+
+
+# Catches: a folder of symbolic links to runs that holds no run.
+def test_folder_of_links_to_runs_holds_these_runs(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "config.json").write_text('{"algorithm": "self_play"}')
+    (tmp_path / "league").mkdir()
+    (tmp_path / "league" / "one").symlink_to(tmp_path / "there")
+    assert runs_in(tmp_path / "league") == [tmp_path / "league" / "one"]
 
 
 def test_person_can_play_in_the_terminal(trained, cli, monkeypatch):

@@ -465,6 +465,16 @@ def test_returns_evaluates_an_existing_off_policy_run(tmp_path, monkeypatch, cap
     assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200
 
 
+# Catches: a traceback after all the training, because a preset names no seeds or no file.
+@pytest.mark.parametrize(("reached", "said"), [
+    ({"E100": 200.0}, "published for this preset: E100 200.0\n"),
+    ({"R100": 1, "seeds": 3}, "published for this preset: R100 1.0 (seeds: 3)\n"), (None, "")])
+def test_published_returns_need_no_source(reached, said, monkeypatch, capsys):
+    monkeypatch.setattr(returns_module, "find", lambda name: SimpleNamespace(presets={"X-v0": {"reached": reached}}))
+    returns_module.print_reached("mine", "X-v0")
+    assert capsys.readouterr().out == said
+
+
 # Catches: parallel runs with two threads each, of which one without a core delays the other.
 def test_parallel_runs_have_one_thread_each(tmp_path, monkeypatch):
     typed = []

@@ -44,7 +44,7 @@ def with_return(line):
     (RIGHT + "import nothing_of_this_name\n", RIGHT.count("\n") + 1, "cannot be loaded .*nothing_of_this_name"),
     (with_return("raise NotImplementedError('TODO')"), LINE, "still to do"),
     (with_return("adv = []; adv.append(adv); return adv"), LINE, "raised RecursionError"),
-    ("\x00", 0, "not valid Python")])
+    (RIGHT + "del gae\n", DEF, "the function gae is missing"), ("\x00", 0, "not valid Python")])
 def test_each_mistake_gets_a_sentence_with_file_and_line(text, at, words, tmp_path, in_this_process):
     told(text, at, words, tmp_path)
 
@@ -62,6 +62,14 @@ def told(text, at, words, folder):
     assert not found.passed and found.line == at
     assert found.message.startswith(f"3_1_gae.py, line {at}: " if at else "3_1_gae.py: ")
     assert re.search(words, found.message), found.message
+
+
+# Catches: a result of the check that a file can suppress by mistake.
+@pytest.mark.long
+def test_file_may_replace_print(tmp_path):
+    file = tmp_path / "3_1_gae.py"
+    file.write_text(RIGHT + "import builtins\nbuiltins.print = lambda *args, **named: None\n")
+    assert check(GAE, file).passed
 
 
 # Catches: endless output that fills the disk or the memory.
@@ -247,10 +255,11 @@ def test_torch_settings_of_a_file_do_not_affect_its_check(name, inside, tmp_path
     entry, change = Entry(name), "torch.set_default_dtype(torch.float64); "
     file, text = tmp_path / f"{name}.py", entry.solution
     file.write_text(text.replace("    return ", f"    {change}return ") if inside else
-                    f"{text}{change}torch.set_grad_enabled(False)\n")
+                    f"{text}{change}torch.set_grad_enabled(False); torch.set_default_device('meta')\n")
     found = check(entry, file)
     assert found.passed, found.message
     assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+    assert torch.zeros(()).device.type == "cpu"
 
 
 # Catches: a change in place by one call that reaches the inputs or the result of another call.

@@ -25,8 +25,9 @@ from spinup.envs import VectorEnv
 from spinup.envs.make import make
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
-from spinup.runs.folders import find_run, free_directory, lock, make_directory, saved_at
+from spinup.runs.folders import find_run, free_directory, lock, make_directory, runs_below, saved_at
 from spinup.runs.records import read_result
+from spinup.runs.resuming import check_unchanged
 from spinup.runs.run import Result, Run
 from spinup.runs.training import Training
 
@@ -429,6 +430,22 @@ def test_export_does_not_count_as_a_run(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
     assert find_run(tmp_path) == tmp_path / "x_s1"
+
+
+# Catches: a run that is ignored, or a traceback, because its config.json cannot be read.
+def test_run_whose_settings_cannot_be_read_counts_as_a_run(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", lambda self: (_ for _ in ()).throw(PermissionError(13, "no permission")))
+        assert runs_below(tmp_path) == [tmp_path]
+
+
+# Catches: settings of a checkpoint that are tuples and count as changed, because JSON has only lists.
+def test_tuple_in_a_checkpoint_equals_the_list_in_config_json(tmp_path):
+    (tmp_path / "config.json").write_text('{"algorithm": "ppo", "config": {"hidden": [64, 64], "lr": 0.1}}')
+    check_unchanged(tmp_path, {"hidden": (64, 64), "lr": 0.1})
+    with pytest.raises(UserError, match="hidden was .* and is"):
+        check_unchanged(tmp_path, {"hidden": (64, 32), "lr": 0.1})
 
 
 @pytest.mark.parametrize("numbers", [
