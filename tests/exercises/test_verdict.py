@@ -142,9 +142,10 @@ def made(close=1e-4):
 
 
 # Catches: gradients that are not compared; a known mistake that is preferred to the correct answer; errors of all types
-# that are taken for the same one.
+# that are taken for the same one; a mistake that is not named because a gradient is wrong, too.
 @pytest.mark.parametrize("mine, message", [
     (lambda x, k: (x + x, 2.0), ""), (lambda x, k: (x * 4, k), "twice"), (lambda x, k: x.other, "raises"),
+    (lambda x, k: (x.detach() * 4, k), "twice"),
     (lambda x, k: (x.detach() * 2, k), "no gradient reaches x through f: a tensor on the way was detached"),
     (lambda x, k: (x + x.detach(), k), r"the gradient of f with respect to x is 1.0 at \[0\], but 2.0 was expected"),
     (lambda x, k: x * 2, "the result of f is a tensor, but 2 values were expected"),
