@@ -8,18 +8,22 @@ exercise = Exercise(
            "state. So ask two separate questions. What does the baseline do to the mean of the gradient? What does it "
            "do to its variance?",
            "With V = 0 each delta is a reward, and the weights of later deltas are (gamma * lambda)^l. With lambda = "
-           "1, V cancels out of the sum except for its first term, -V(s_t). A good V subtracts the expected return, so "
-           "only the unexpected part remains.",
+           "1, V cancels out of the sum except for its first term, -V(s_t), if the episode terminates. A good V "
+           "subtracts the expected return, so only the unexpected part remains.",
            "In CartPole, early steps of an episode have large returns and late steps have small ones, whatever the "
            "actions were. Subtracting one mean from all returns keeps this difference. Subtracting V(s_t) removes it. "
            "The difference is noise, not a wrong direction. And 1 / (1 - 0.99 * 0.95) is about 17."])
 
 
+class Unusable(Exception):
+    """Raised for an answer that is no letter. A check shows the text of an error with this name as it is."""
+
+
 def letter(answer):
-    """Return the answer as a small letter; ValueError, which does not reveal the correct answer, for anything but a, b,
+    """Return the answer as a small letter; Unusable, which does not reveal the correct answer, for anything but a, b,
     c."""
     if (found := str(answer).strip().lower().rstrip(".:)")) not in ("a", "b", "c"):
-        raise ValueError('the answer is one of "a", "b", "c"')
+        raise Unusable('the answer is one of "a", "b", "c"; return this letter alone')
     return found
 
 
@@ -44,8 +48,8 @@ question(
       "between states and episodes for reasons unrelated to the action. An untrained V leaves all of this noise.")
 question(
     "direction", "b",
-    a="With lambda = 1 and whole episodes, V appears only as -V(s_t), and the action does not affect it. Averaged over "
-      "actions, grad log pi times any function of the state alone is 0.",
+    a="With lambda = 1 and episodes that terminate, V appears only as -V(s_t), and the action does not affect it. "
+      "Averaged over actions, grad log pi times any function of the state alone is 0.",
     c="Advantages are smaller than returns, but the mean gradient is the same with both. The part that V "
       "removes has mean 0 when it is multiplied by grad log pi.")
 question(

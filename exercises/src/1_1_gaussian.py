@@ -14,8 +14,6 @@
 # The function gets the logarithm of the standard deviation, `log_std`, which may have any sign. Its shape is `[d]` if
 # all states share it, and `[..., d]` if each state has its own.
 #
-# Write the formula with tensor operations, without `torch.distributions`.
-#
 # **You are done when** `spinup exercise check 1.1` says PASS.
 #
 # **Look at** the axis over which you sum. You return one number for each action, not one number for all actions.

@@ -11,7 +11,9 @@
 # y = r + \gamma\, (1 - \text{terminated}) \min_{i = 1, 2} Q'_i(s', \tilde a).$$
 #
 # Here $s'$ is the next state, $\mu'$ is the target actor, $\epsilon$ is Gaussian noise, $c$ is the limit of the noise,
-# $l$ is the limit of the actions, $r$ is the reward and $\gamma$ is the discount.
+# $l$ is the limit of the actions, $r$ is the reward and $\gamma$ is the discount. The target
+# critics and the target actor are copies of the critics and the actor, and their weights follow the
+# original weights slowly.
 #
 # Both critics learn the same $y$, each with its own mean squared error. The actor $\mu$ maximises the first critic
 # (algorithm 1). The losses, over a batch of $B$ steps, are

@@ -39,13 +39,14 @@ def learns_faster() -> str:
 
 
 def noise() -> str:
-    """Take one policy and one set of whole episodes, with lambda = 1. Compute the gradient once with a trained V and
-    once with an untrained one. Over how many episodes must you average for the norm of the mean gradient to equal the
-    standard error of that mean?
+    """Take one policy and a set of episodes that terminate, with lambda = 1. Compute the gradient
+    of each episode once with a trained V and once with an untrained one. The mean over episodes
+    estimates the policy gradient. How many episodes do we need with the untrained V for the same
+    accuracy?
 
-    a: as many without training V as with it, because the episodes are the same.
-    b: fewer without training V, because an untrained V is almost equal in all states and adds no noise.
-    c: several times as many without training V.
+    a: as many as with the trained V, because the episodes are the same.
+    b: fewer, because an untrained V is almost equal in all states and adds no noise.
+    c: several times as many.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict the noise")
@@ -54,8 +55,8 @@ def noise() -> str:
 
 
 def direction() -> str:
-    """Now average over infinitely many episodes. The advantages are not normalised here. How does the untrained V
-    change the gradient of the previous question?
+    """Now average over infinitely many of these episodes. The advantages are not normalised here.
+    How does the untrained V change the mean gradient?
 
     a: the gradient has another direction: errors of V become errors of the gradient.
     b: not at all: the mean gradient is the same.
@@ -94,8 +95,8 @@ def what_is_left() -> str:
 # subtracts is a good enough baseline.
 #
 # We computed the gradient from 2,000 whole episodes of one policy, which VPG had after 10,000 steps. The mean length of
-# these episodes is 88 steps. The table shows over how many episodes we must average for the norm of the mean gradient
-# to equal the standard error of that mean:
+# these episodes is 88 steps. The table shows how many episodes give one fixed accuracy: the root
+# mean square error of the mean gradient equals the norm of the true gradient.
 #
 # | | $\lambda = 1$ | $\lambda = 0.95$ |
 # |---|---|---|
@@ -105,7 +106,7 @@ def what_is_left() -> str:
 # With a trained value function, a smaller $\lambda$ reduces the variance. This is the purpose of GAE. Without one, a
 # smaller $\lambda$ removes the later rewards, and nothing replaces them. In training, batches end in the middle of
 # episodes. So even with $\lambda = 1$ GAE bootstraps from the value function once, at the end of the batch. The table
-# uses whole episodes, so there GAE does not bootstrap.
+# uses whole episodes, so there GAE bootstraps only if the limit of 500 steps truncates an episode.
 # END SOLUTION
 
 # %%
