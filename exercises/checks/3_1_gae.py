@@ -9,7 +9,7 @@ exercise = Exercise(
     minutes=(20, 30), difficulty=3,
     hints=["At which end of an episode can you start without knowing the future?",
            "Two things can stop at an episode end. The next value stops counting only after a termination, because "
-           "there is no next state. The sum stops after either kind of end. So you need two different masks.",
+           "nothing follows it. The sum stops after either kind of end. So you need two different masks.",
            "For t from T - 1 down to 0: delta[t] = r + gamma * V(next) * ~terminated - V(now); A[t] = delta[t] + gamma "
            "* lambda * ~(terminated | truncated) * A[t + 1].",
            "delta = rew + gamma * next_value * ~terminated - value, for all steps at once. Then in the loop: later = "
@@ -128,6 +128,32 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
 @gae.mistake("V(s_t) is missing in delta, so these numbers are not advantages. Subtract V(s_t).")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("The loop begins one step too early in the batch, so the last step keeps the advantage 0. It has a delta "
+             "too; begin at T - 1.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    delta, goes_on = rew + gamma * next_value * ~terminated - value, gamma * lam * ~(terminated | truncated)
+    return torch.cat([backwards(delta[:, :-1], goes_on[:, :-1]), torch.zeros_like(rew[:, :1])], 1)
+
+
+@gae.mistake("You end the sum by the flags of step t + 1. The flags of step t say whether step t + 1 belongs to the "
+             "same episode; use those of step t.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    goes_on = ~(terminated | truncated).roll(-1, 1)
+    return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * goes_on)
+
+
+@gae.mistake("Both masks read the flags of step t + 1. The flags of step t say what happened at the end of step t; use "
+             "them in delta and in the sum.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    terminated, truncated = (torch.cat([x[:, 1:], x[:, -1:]], 1) for x in (terminated, truncated))
+    return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("You return advantage plus value, which is the target of the value function; return the advantages alone.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return by_sums(rew, value, next_value, terminated, truncated, gamma, lam) + value
 
 
 @gae.mistake("Your loop runs along the first axis; time is the last axis, `[N, T]`.")

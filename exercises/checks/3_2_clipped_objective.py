@@ -138,6 +138,21 @@ def _(logp, logp_old, adv, clip_ratio):
     return -torch.minimum(difference.exp() * adv, difference.clamp(-clip_ratio, clip_ratio).exp() * adv).mean()
 
 
+@clipped.mistake("You take the minimum of the two ratios, and then multiply by the advantage. A negative advantage "
+                 "reverses the order; multiply both ratios by the advantage first.")
+def _(logp, logp_old, adv, clip_ratio):
+    return -(torch.minimum(*parts(logp, logp_old, clip_ratio)) * adv).mean()
+
+
+@clipped.mistake("You normalise the advantages inside the loss. The caller normalises them if it wants to; use the "
+                 "advantages that you are given.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio, near = parts(logp, logp_old, clip_ratio)
+    distance = adv - adv.mean()
+    adv = distance / ((distance**2).sum() / (len(adv) - 1)).sqrt()                      # NaN for a batch of 1, like std
+    return -torch.minimum(ratio * adv, near * adv).mean()
+
+
 @clipped.mistake("The sign is wrong: the optimiser minimises the loss, and this objective must increase; negate it.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)

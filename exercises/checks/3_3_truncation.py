@@ -94,6 +94,13 @@ def _(rew, next_value, terminated, truncated, gamma):
     return rew + next_value * ~terminated
 
 
+@target.mistake("You set V(s') to 0 in place, so you change next_value, which the caller still needs; compute a new "
+                "tensor.")
+def _(rew, next_value, terminated, truncated, gamma):
+    next_value[terminated] = 0
+    return rew + gamma * next_value
+
+
 def obs_cases():
     by_hand = case(next_obs=torch.tensor([[1.0, 1.0], [5.0, 5.0], [6.0, 6.0]]),
                    final_obs=torch.tensor([[0.0, 0.0], [2.0, 2.0], [3.0, 3.0]]), terminated=flags(0, 1, 0),
@@ -127,6 +134,14 @@ obs.extreme("Observations are clipped; return them unchanged.", terminated=flags
              "and no action led to it; use final_obs there.")
 def _(next_obs, final_obs, terminated, truncated):
     return next_obs.clone()
+
+
+@obs.mistake("You write into next_obs in place. The caller still needs the observations that it gave you; work on a "
+             "copy, or make a new tensor.")
+def _(next_obs, final_obs, terminated, truncated):
+    ended = terminated | truncated
+    next_obs[ended] = final_obs[ended]
+    return next_obs
 
 
 @obs.mistake("You use final_obs in every copy; where no episode ended it contains no observation, so use next_obs "

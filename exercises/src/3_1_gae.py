@@ -13,11 +13,11 @@
 # where $\hat A_t$ is the advantage of step $t$, $r_t$ is its reward, $s_t$ is its state, $\delta_t$ is its TD error,
 # $\gamma$ is the discount, and $\lambda$ sets the trade-off between bias and variance.
 #
-# An episode can end in two ways. If it **terminated**, there is no next state, and the value of the next state is 0. If
-# it was **truncated** by a time limit, the next state has a value, which `next_value` contains. In both cases the sum
-# ends, because the next step in the batch belongs to another episode. Both can happen in the same step; then there is
-# no next state either. The sum also ends at the last step of the batch, even if the episode continues; `next_value`
-# then estimates the rewards of all later steps.
+# An episode can end in two ways. If it **terminated**, nothing follows its final state $s_{t+1}$,
+# so this state has the value 0. If it was **truncated** by a time limit, the value is in
+# `next_value`. In both cases the sum ends, because the next step in the batch belongs to another
+# episode. If both happen in one step, the value is 0 too. The sum also ends at the last step of the
+# batch, even if the episode continues; `next_value` then estimates the rewards of all later steps.
 #
 # **You are done when** `spinup exercise check 3.1` says PASS.
 #

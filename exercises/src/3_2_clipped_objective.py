@@ -5,12 +5,12 @@
 # first step, the policy differs from the policy that collected the batch. The ratio of the two probabilities corrects
 # for this. PPO (Schulman et al. 2017, eq. 7) removes the incentive to move this ratio far from 1:
 #
-# $$r_t(\theta) = \frac{\pi_\theta(a_t | s_t)}{\pi_{\text{old}}(a_t | s_t)}, \qquad
-# L(\theta) = -\frac1B \sum_{t=1}^{B} \min\left( r_t \hat A_t,\;
-# \operatorname{clip}(r_t, 1 - \epsilon, 1 + \epsilon)\, \hat A_t \right).$$
+# $$\rho_t(\theta) = \frac{\pi_\theta(a_t | s_t)}{\pi_{\text{old}}(a_t | s_t)}, \qquad
+# L(\theta) = -\frac1B \sum_{t=1}^{B} \min\left( \rho_t \hat A_t,\;
+# \operatorname{clip}(\rho_t, 1 - \epsilon, 1 + \epsilon)\, \hat A_t \right).$$
 #
-# Here $\pi_\theta$ is the policy that learns, $\pi_{\text{old}}$ is the policy that collected the batch, $r_t$ is the
-# ratio, $\hat A_t$ is the advantage of step $t$, $\epsilon$ is the clip ratio and $B$ is the batch size.
+# Here $\pi_\theta$ is the policy that learns, $\pi_{\text{old}}$ is the policy that collected the
+# batch of $B$ steps, $\rho_t$ is the ratio, $\hat A_t$ the advantage and $\epsilon$ the clip ratio.
 #
 # The minimum matters as much as the clip. A good action ($\hat A > 0$) that has become much more likely gets no more
 # gradient. A good action that has become less likely by mistake still gets its full gradient, so it can recover.
@@ -31,9 +31,9 @@ def clipped_loss(logp: Tensor, logp_old: Tensor, adv: Tensor, clip_ratio: float)
 
     Args:
         logp: log pi(a|s) of the policy that learns, `[B]`.
-        logp_old: log-probabilities of the policy that collected the batch, `[B]`. A constant: no gradient flows into
-            it.
-        adv: advantages, `[B]`.
+        logp_old: log-probabilities of the policy that collected the batch, `[B]`. They may require
+            a gradient; detach them.
+        adv: advantages, `[B]`. Use them as they are.
         clip_ratio: epsilon.
     """
     # BEGIN SOLUTION

@@ -10,16 +10,21 @@
 # $$y = r + \gamma\, (1 - \text{terminated})\, V(s'),$$
 #
 # where $y$ is the target, $r$ is the reward, $\gamma$ is the discount, and $V(s')$ is the value of the next state.
+# PyTorch cannot subtract a bool tensor from 1: negate the flag with `~`, or use `.float()`.
 #
 # Code that merges both flags into `done` learns wrong values: where the time limit ends the episode, the next state
 # counts as 0, although it looks like any other state. Take a task without an end in which every step except the first
-# has reward 1, and $\gamma = 0.9$. After the first step, every state has the value $1 / (1 - \gamma) = 10$. With a time
-# limit of 6 steps, and `done` in place of `terminated`, learning converges to 3.6.
+# has reward 1, and $\gamma = 0.9$. After the first step, every state has the value
+# $1 / (1 - \gamma) = 10$. Let all these states have the same observation, so that they share one
+# learned value. With a time limit of 6 steps, and `done` in place of `terminated`, this value
+# converges to 3.6.
 #
 # There is a second trap. A vector environment starts the next episode automatically. After a step that ended an
 # episode, `next_obs` is the first observation of the *next* episode. The observation that the step led to is in
 # `final_obs`. This library works this way, and so do Gymnasium's vector environments with `AutoresetMode.SAME_STEP`. If
-# you use `next_obs` anyway, learning converges to 8.5 in that task.
+# you use `next_obs` anyway, the shared value converges to 8.5 in that task.
+#
+# The functions must not change their inputs, because the caller still needs them.
 #
 # **You are done when** `spinup exercise check 3.3` says PASS. It learns the value of that task with your functions.
 #
