@@ -13,6 +13,7 @@ A student's function runs on every case. If its results differ from the referenc
 If a mistake gives the same results, the check shows its message. Otherwise the message describes the difference.
 """
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -38,6 +39,17 @@ class Wrong(Exception):
     def __init__(self, message: str, function: str = "", line: int = 0):
         super().__init__(message)
         self.function, self.line = function, line
+
+
+class Unfinished(Exception):
+    """Raised where a check reads a function that is still to do."""
+
+
+class Finished(SimpleNamespace):
+    """A student's file without the functions that are still to do."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unfinished(name)
 
 
 def case(**inputs: Any) -> Case:
@@ -204,18 +216,30 @@ class Exercise:
     def check(self, student: SimpleNamespace, level: str, todo: Mapping[str, int] = MappingProxyType({})) -> None:
         """Check the functions at a level: "property", "probe" or "learning". Raise Wrong for the first mistake.
 
-        todo: lines of unfinished functions by name. Only the functions before the first of them are checked.
+        todo: lines of unfinished functions by name. Only the functions before the first of them are checked, with the
+            parts of the properties that need no other function.
         """
         if level == "property":
-            done = []
+            done: dict[str, None] = {}                                    # names; a function may have two sets of cases
             for function in self.functions:
                 if function.name in todo:
                     break
                 function.compare(getattr(student, function.name))
-                done.append(function.name)
+                done[function.name] = None
             if todo:
+                left = {*todo, *(function.name for function in self.functions)} - done.keys()
+                finished = Finished(**{n: x for n, x in vars(student).items() if n not in left})
+                for check in self.properties:
+                    with suppress(Unfinished):
+                        check(finished)
                 name, line = next(iter(todo.items()))
-                correct = f"; {' and '.join(done)} {'is' if len(done) == 1 else 'are'} correct" if done else ""
-                raise Wrong(STILL + correct, name, line)
+                raise Wrong(STILL + correct([*done]), name, line)
         for check in {"property": self.properties, "probe": self.probes, "learning": self.learnings}[level]:
             check(student)
+
+
+def correct(names: list[str]) -> str:
+    """Say that these functions are correct, as the end of a sentence; "" if there are none."""
+    if len(names) < 2:
+        return f"; {names[0]} is correct" if names else ""
+    return f"; {', '.join(names[:-1])} and {names[-1]} are correct"

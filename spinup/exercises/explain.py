@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from spinup.exercises.outcome import OVERWRITTEN, UNUSABLE, Case, Outcome, equal, numbers, numeric
 
 SHOWN = 60              # characters of an input in an explanation
+COUNTED = " (values count from 1, indices from 0)"
 PAIRS = ": broadcasting combined `[B, 1]` with `[B]` to all pairs"
 Index = tuple[int, ...]
 
@@ -37,8 +38,10 @@ def wrong_value(name: str, inputs: Case, expected: Outcome, got: Outcome, close:
         return f"{name} changes an input in place; work on a copy, such as x.clone()"
     if got.error and got.error.kind == "SystemExit":
         return "it calls exit(), which would end the check; remove that call"
+    if got.error and got.value is not None:                   # it returned a value, but one of the wrong kind
+        return got.error.message.rstrip(".") + on(inputs)
     if got.error:
-        return f"{name} raised {got.error.kind}: {got.error.message}" + on(inputs)
+        return f"{name} raised {got.error.kind}: {got.error.message.rstrip('.')}" + on(inputs)
     if got.value is None and expected.value is not None:
         return f"{name} returns nothing; does it end with `return`?"
     said, at, shape = difference(f"the result of {name}", expected.value, got.value, close)
@@ -82,7 +85,10 @@ def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, I
             count = f"{len(got)} values" if isinstance(got, tuple | list) else kind(got)
             return f"{what} is {count}, but {len(expected)} values were expected", (), ()
         parts = [(f"value {i + 1} of {what}", e, g) for i, (e, g) in enumerate(zip(expected, got, strict=True))]
-        return first(parts, close)
+        said, at, shape = first(parts, close)
+        if at and COUNTED not in said:
+            said = said.replace(where(at), where(at) + COUNTED, 1)
+        return said, at, shape
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or got.keys() != expected.keys():
             return f"{what} should be a dictionary with the keys {', '.join(map(str, expected))}", (), ()
