@@ -228,5 +228,5 @@ def policies_that_hardly_differ(student):
     if ((each - exact).abs() > 1e-9 + 1e-2 * exact).any():
         raise Wrong(f"for nearly equal policies your k3 is wrong by up to {float((each - exact).abs().max()):.3g}, "
                     f"while k3 itself is at most {float(exact.max()):.3g}. In exp(x) - 1 - x rounding loses the digits "
-                    "that matter; torch.expm1(x) computes exp(x) - 1 without this loss",
+                    "that matter; torch.expm1(x) computes exp(x) - 1 without this loss.",
                     "k3")

@@ -79,6 +79,12 @@ def _(logp, logp_ref, beta):
     return beta * (logp_ref.detach() - logp)
 
 
+@implicit_reward.mistake("beta is missing: this is the log ratio, and the reward is beta times as large; use the given "
+                         "beta.")
+def _(logp, logp_ref, beta):
+    return logp - logp_ref.detach()
+
+
 @implicit_reward.mistake("You multiply by beta twice; multiply the log ratio by beta once.")
 def _(logp, logp_ref, beta):
     return beta**2 * (logp - logp_ref.detach())
@@ -184,6 +190,19 @@ def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
                   "and its gradient is NaN; compute log and sigmoid in one function.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -torch.log(torch.sigmoid(beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected))).mean()
+
+
+@dpo_loss.mistake("There are two mistakes. beta is missing. And for a pair ranked wrongly by a large margin, the "
+                  "sigmoid is rounded to 0; compute log and sigmoid in one function.")
+def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
+    return -torch.log(torch.sigmoid(margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected))).mean()
+
+
+@dpo_loss.mistake("A small constant inside the logarithm keeps the loss finite, but the gradient vanishes where the "
+                  "margin is large, so the worst mistakes teach nothing; compute log and sigmoid in one function.")
+def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
+    each = torch.sigmoid(beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected))
+    return -torch.log(each + 1e-8).mean()
 
 
 @dpo_loss.mistake("This is a sum over pairs, so the gradient grows with the batch size; take the mean.")

@@ -20,6 +20,9 @@
 #
 # The reference policy does not learn: no gradient may reach its log-probabilities.
 #
+# As in 4.2, the loss must be finite for a pair that is ranked wrongly by a margin of hundreds, and
+# its gradient must not vanish there.
+#
 # **You are done when** `spinup exercise check 4.3` says PASS.
 #
 # **Look at** the loss. For a fixed reference policy, it depends only on the difference between the log-probabilities of
