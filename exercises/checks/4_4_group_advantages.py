@@ -185,6 +185,13 @@ def _(reward, std, eps):
     return (reward - moment["mean"]) / (moment["deviation"] + eps) if std else reward - moment["mean"]
 
 
+@grpo_advantages.mistake("There are two mistakes. You use the standard deviation with G - 1, the default of torch; use "
+                         "the one with G. And groups of equal rewards give NaN; return advantages of 0 for them.")
+def _(reward, std, eps):
+    adv = reward - reward.mean(1, keepdim=True)
+    return adv / (reward.std(1, keepdim=True) + eps) if std else adv
+
+
 @grpo_advantages.mistake("You take mean and standard deviation along axis 0, over responses to different prompts; a "
                          "group is a row.")
 def _(reward, std, eps):
@@ -199,7 +206,7 @@ def equal_rewards(student):
             if not (adv.abs() < 1e-6).all():
                 raise Wrong(f"{size} equal rewards of {reward} have advantages of {float(adv[0, 0]):.3g}, not 0: "
                             "rounding affects their mean and possibly their standard deviation. Compare the rewards "
-                            "themselves",
+                            "themselves.",
                             "grpo_advantages")
 
 

@@ -102,6 +102,12 @@ def _(rew, mask, gamma):
     return backwards(rew, mask, 1.0)
 
 
+@returns.mistake("The mask is not used. A token of the world takes no time, its entry in rew does not count, and its "
+                 "return is 0; treat the two kinds of token differently.")
+def _(rew, mask, gamma):
+    return backwards(rew, torch.ones_like(mask), gamma)
+
+
 @returns.mistake("You multiply by the mask. A token of the world may hold NaN, and NaN times 0 is NaN; use "
                  "torch.where.")
 def _(rew, mask, gamma):
@@ -161,6 +167,13 @@ def _(returns, mask, samples):
     return torch.where(mask > 0, returns - mean, 0.0)
 
 
+@advantages.mistake("The baseline is one mean over the trials of the group and over time too. Early actions have more "
+                    "rewards ahead, so they all look good; each position has its own mean.")
+def _(returns, mask, samples):
+    groups = returns.view(-1, samples, returns.shape[1])
+    return torch.where(mask > 0, (groups - groups.mean((1, 2), keepdim=True)).view(returns.shape), 0.0)
+
+
 @advantages.mistake("Tokens of the world have an advantage. The policy would be trained to predict the world; write 0 "
                     "there.")
 def _(returns, mask, samples):
@@ -174,6 +187,17 @@ def _(returns, mask, samples):
     groups = returns.view(-1, samples, returns.shape[1])
     others = (groups.sum(1, keepdim=True) - groups) / (samples - 1)
     return torch.where(mask > 0, (groups - others).view(returns.shape), 0.0)
+
+
+for divisor, correction in (("S", 0), ("S - 1", 1)):
+    for floor, eps in (("no", 0.0), ("a small", 1e-8)):
+        @advantages.mistake(f"You divide by the standard deviation (with {divisor} and {floor} epsilon), as GRPO does. "
+                            "Here, as in Dr. GRPO, only subtract the mean.")
+        def _(returns, mask, samples, correction=correction, eps=eps):
+            groups = returns.view(-1, samples, returns.shape[1])
+            deviation = groups.std(1, correction=correction, keepdim=True)
+            adv = (groups - groups.mean(1, keepdim=True)) / (deviation + eps)
+            return torch.where(mask > 0, adv.view(returns.shape), 0.0)
 
 
 @advantages.mistake("The sign is wrong: a trial that earns more than the others must have a positive advantage.")

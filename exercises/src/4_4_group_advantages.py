@@ -19,9 +19,10 @@
 #
 # The standard deviation here is that of the group itself, $\sqrt{\frac1G \sum_i (R_i - \operatorname{mean})^2}$. The
 # paper does not say whether it divides by $G$ or by $G - 1$, and some libraries use $G - 1$. Their advantages differ
-# from ours by one factor. A group of equal rewards has zero variance and gives no learning signal. Its advantages must
-# be 0, even for $\epsilon = 0$. Rounding makes this harder than it looks: in float32, the mean of seven rewards of 0.1
-# need not be exactly 0.1.
+# from ours by one factor. A group of equal rewards has zero variance and gives no learning signal.
+# In `grpo_advantages` its advantages must be 0, even for $\epsilon = 0$. Rounding makes this harder
+# than it looks: in float32, the mean of seven rewards of 0.1 need not be exactly 0.1. RLOO needs no
+# special case: nothing divides its advantages by a small number, so the rounding error stays tiny.
 #
 # **You are done when** `spinup exercise check 4.4` says PASS.
 #

@@ -41,7 +41,8 @@ def trial_returns(rew: Tensor, mask: Tensor, gamma: float) -> Tensor:
 
     Args:
         rew: reward of each action, `[B, T]`. It may hold anything where the mask is 0.
-        mask: 1 where the policy wrote an action, 0 where the world wrote, `[B, T]`.
+        mask: 1 where the policy wrote an action, 0 where the world wrote, `[B, T]` float. In other
+            exercises masks are bool; here `mask > 0` is bool.
         gamma: discount factor per action.
 
     Returns:
@@ -64,7 +65,7 @@ def trial_advantages(returns: Tensor, mask: Tensor, samples: int) -> Tensor:
 
     Args:
         returns: G, `[B, T]`. The `samples` trials of a group are adjacent rows, with actions at the same positions.
-        mask: 1 where the policy wrote an action, `[B, T]`.
+        mask: 1 where the policy wrote an action, 0 where the world wrote, `[B, T]` float.
         samples: number of trials in a group, S.
 
     Returns:
