@@ -94,6 +94,29 @@ def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, value[:, -1]), later(done, last_done), gamma, lam)
 
 
+def from_last_value(rew, value, next_value, over, last_value, gamma, lam):
+    """The recursion of the advantages, started at last_value."""
+    delta = rew + gamma * next_value * ~over - value
+    adv, after = torch.zeros_like(rew), last_value
+    for t in reversed(range(rew.shape[1])):
+        after = delta[:, t] + gamma * lam * ~over[:, t] * after
+        adv[:, t] = after
+    return adv
+
+
+@gae.mistake("The recursion starts at last_value, which is a value and not an advantage. The loop was correct as "
+             "given, because no advantage follows the last step.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    return from_last_value(rew, value, later(value, last_value), later(done, last_done), last_value, gamma, lam)
+
+
+@gae.mistake("You changed only the loop, and it was correct as given: last_value is not an advantage. The lines before "
+             "the loop are wrong.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    next_value, over = later(value, torch.zeros_like(last_value)), later(done, done[:, -1])
+    return from_last_value(rew, value, next_value, over, last_value, gamma, lam)
+
+
 @gae.mistake("You discount the value after the last step twice; delta already discounts it.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, gamma * last_value), later(done, last_done), gamma, lam)
@@ -108,13 +131,8 @@ def _(rew, value, done, last_value, last_done, gamma, lam):
 @gae.mistake("You use the value after the last step as an advantage. It belongs in delta, after the reward, and not in "
              "the recursion.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
-    over = later(done, last_done)
-    delta = rew + gamma * later(value, torch.zeros_like(last_value)) * ~over - value
-    adv, after = torch.zeros_like(rew), last_value
-    for t in reversed(range(rew.shape[1])):
-        after = delta[:, t] + gamma * lam * ~over[:, t] * after
-        adv[:, t] = after
-    return adv
+    next_value = later(value, torch.zeros_like(last_value))
+    return from_last_value(rew, value, next_value, later(done, last_done), last_value, gamma, lam)
 
 
 @exercise.learning

@@ -9,7 +9,8 @@
 #
 # The first version of CleanRL's PPO had a bug of this kind, and its author saw it in a plot ([issue
 # 16](https://github.com/vwxyzjn/cleanrl/issues/16)): one advantage was far from all others. The figure shows the effect
-# in our PPO, with rollouts of 64 steps:
+# in our PPO, with rollouts of 64 steps. In the figure and in the text below it, "the bug" means all
+# bugs of the function together:
 #
 # ![Left: the mean advantage by the step of the rollout. Without the bug it is near 0 everywhere. With the bug it falls
 # from 3 to -21 in the last 25 steps. Right: the returns over training, lower with the bug.](symptoms/5_3_last_step.png)

@@ -58,7 +58,7 @@ def merge(count: float, mean: Tensor, var: Tensor, batch: Tensor) -> tuple[float
 
 # %%
 if __name__ == "__main__":
-    for shift in (0.0, 100.0, 1000.0, 10_000.0):
+    for shift in (0.0, 3000.0, 10_000.0, 30_000.0):
         state = (0.0, torch.zeros(1), torch.ones(1))
         for batch in (torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [6.0]])):
             state = merge(*state, batch + shift + 0.1)
