@@ -103,6 +103,43 @@ def _(reward, value, mask, gamma):
     return y
 
 
+@values.mistake("The reward is at the last column, even where that is padding. It belongs to the last token of the "
+                "policy in each row.")
+def _(reward, value, mask, gamma):
+    y = backwards(torch.zeros_like(reward), value, mask, gamma)
+    y[:, -1] = reward
+    return y
+
+
+@values.mistake("There are two mistakes. The reward is at the last column; it belongs to the last token of the policy "
+                "in each row. And you take the value of the next column, which may be a token of a tool or padding.")
+def _(reward, value, mask, gamma):
+    y = gamma * shifted(value)
+    y[:, -1] = reward
+    return torch.where(mask, y, 0.0)
+
+
+@values.mistake("gamma is applied once for each column between two tokens of the policy. Tokens of a tool take no "
+                "time; discount once for each token of the policy.")
+def _(reward, value, mask, gamma):
+    y = row_by_row(reward, value, mask, 1.0)
+    for b in range(len(mask)):
+        own = [t for t in range(mask.shape[1]) if mask[b, t]]
+        for t, then in zip(own, own[1:], strict=False):
+            y[b, t] *= gamma ** (then - t)
+    return y
+
+
+@values.mistake("gamma is applied at every column, also at tokens of a tool and at padding. Both take no time; carry "
+                "the number through them unchanged.")
+def _(reward, value, mask, gamma):
+    columns, later = [], reward
+    for t in reversed(range(value.shape[1])):
+        columns.append(torch.where(mask[:, t], later, 0.0))
+        later = gamma * torch.where(mask[:, t], value[:, t], later)
+    return torch.stack(columns[::-1], 1)
+
+
 @values.mistake("The bootstrap uses the value of the token's own state. Then Q and V only confirm each other; use the "
                 "state before the next token of the policy.")
 def _(reward, value, mask, gamma):

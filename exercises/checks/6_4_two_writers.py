@@ -85,6 +85,12 @@ def _(lengths, opening, seat, columns):
     return turn & running & (torch.arange(columns) > opening[:, None])
 
 
+@masks.mistake("The column after the end of a game is marked as an action: a game has the columns 0 to lengths - 1.")
+def _(lengths, opening, seat, columns):
+    turn, begun, _ = parts(lengths, opening, seat, columns)
+    return turn & begun & (torch.arange(columns) <= lengths[:, None])
+
+
 SHOWN = torch.tensor([[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
 rewards = exercise.function("learner_rewards", [
     case(result=torch.tensor([1.0, -1.0, -1.0]), mask=SHOWN),
@@ -126,6 +132,13 @@ def _(result, mask):
                  "that are left is also 1. Select by the mask as well.")
 def _(result, mask):
     return torch.where(mask.long().flip(1).cumsum(1).flip(1) == 1, result[:, None], 0.0)
+
+
+@rewards.mistake("Tokens after the learner's last token get the result too, also in the padding: the count of own "
+                 "tokens no longer changes there. Select by the mask as well.")
+def _(result, mask):
+    count = mask.long().cumsum(1)
+    return torch.where(count == count[:, -1:], result[:, None], 0.0)
 
 
 @rewards.mistake("A game in which the learner chose nothing gets a reward, at its first token. There is no action that "

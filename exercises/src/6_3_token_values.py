@@ -11,15 +11,18 @@
 # where $r_t$ is the reward, $\gamma$ is the discount and $s_{t+1}$ is the next state in which the policy acts. A
 # response has one reward $R$, at its last token, which terminates the episode. Tokens that a tool wrote lie between
 # those of the policy. They are not actions: the mask is False for them, and for the padding after the end. The target
-# is a constant: no gradient flows through it into $V$.
+# is a constant: no gradient flows through it into $V$. Tokens of a tool take no time:
+# $\gamma$ applies once from a token of the policy to its next one, however many tokens of a tool
+# lie between.
 #
 # $V$ has the loss (Kostrikov et al. 2021)
 #
 # $$L^\tau(u) = |\tau - 1(u < 0)|\, u^2, \qquad u = Q(s_t, a_t) - V(s_t),$$
 #
-# where $a_t$ is token $t$ and $\tau$ is between 0 and 1. For $\tau = 0.5$ the best $V$ is the mean of $Q$ over the
-# actions in the data. For a $\tau$ near 1 it is almost their maximum. The maximum over *all* actions, as in DQN, would
-# include values of actions that the data never shows.
+# where $a_t$ is token $t$, $\tau$ is between 0 and 1, and $1(u < 0)$ is the number 1 if $u < 0$,
+# else 0. For $\tau = 0.5$ the best $V$ is the mean of $Q$ over the actions in the data. For a
+# $\tau$ near 1 it is almost their maximum. The maximum over *all* actions, as in DQN, would include
+# values of actions that the data never shows.
 #
 # **You are done when** `spinup exercise check 6.3` says PASS.
 #
