@@ -118,6 +118,11 @@ log_prob.extreme("The result is not finite, or clipped. Far from the mean, the d
                  u=torch.tensor([[60.0, -40.0]]), mean=torch.tensor([[-10.0, 30.0]]), log_std=torch.tensor([0.5, 1.0]))
 
 
+log_prob.extreme("Softplus written out as log(1 + exp(x)) overflows: for u = -60, exp(-2u) is infinite in float32. Use "
+                 "the softplus of PyTorch.", u=torch.tensor([[-60.0]], requires_grad=True),
+                 mean=torch.tensor([[-59.0]]), log_std=torch.zeros(1))
+
+
 @log_prob.mistake("log_std counts once where it should count twice: the term beside the squared distance is 2 log_std, "
                   "the logarithm of the variance.")
 def _(u, mean, log_std):

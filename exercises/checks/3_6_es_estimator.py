@@ -84,6 +84,18 @@ def _(returns):
     return by_sorting(returns) if returns.dim() == 1 else torch.stack([by_sorting(x) for x in returns.T], 1)
 
 
+@ranks.mistake("You rank each column separately, and give equal returns different ranks. Rank all returns together, "
+               "and give equal returns the same rank.")
+def _(returns):
+    return returns.argsort(stable=True, dim=0).argsort(0) / (len(returns) - 1) - 0.5
+
+
+@ranks.mistake("You rank each column separately, and divide by the count of all returns. Rank all returns together.")
+def _(returns):
+    below, equal = (sign(returns[:, None], returns).sum(1) for sign in (torch.gt, torch.eq))
+    return (below + (equal - 1) / 2) / (returns.numel() - 1) - 0.5
+
+
 @ranks.mistake("You rank each pair separately. Then all pairs have the same weight, however informative they are; rank "
                "all returns together.")
 def _(returns):
@@ -178,6 +190,12 @@ def _(noise, returns_plus, returns_minus, sigma):
 def _(noise, returns_plus, returns_minus, sigma):
     plus, minus = by_sorting(torch.stack([returns_plus, returns_minus]))
     return (plus - minus) @ noise / (2 * len(noise) * sigma)
+
+
+@gradient.mistake("es_gradient ranks its inputs, and each sign separately. Ranking is done once, for the returns of "
+                  "both signs together, before this function; use the returns that you are given.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (by_sorting(returns_plus) - by_sorting(returns_minus)) @ noise / (2 * len(noise) * sigma)
 
 
 @exercise.property

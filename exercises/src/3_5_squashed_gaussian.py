@@ -19,7 +19,7 @@
 # The function gets the noise $\varepsilon$ as an argument and computes $u = \mu + \sigma\,\varepsilon$. So the actor
 # can learn through its own samples: a gradient reaches $\mu$ and $\sigma$ from both $u$ and $a$.
 #
-# **You are done when** `spinup exercise check 3.5` says PASS. It also tests $|u| = 20$.
+# **You are done when** `spinup exercise check 3.5` says PASS. It also tests $|u| = 60$.
 #
 # **Look at** the argument of the density, which is $u$ and not $a$. Why? If $a$ is rounded to 1, $u$ cannot be
 # recovered.
@@ -49,7 +49,7 @@ def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tenso
 
 
 def squashed_log_prob(u: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Return the log-density of the action tanh(u). It must be finite and correct for |u| = 20 too.
+    """Return the log-density of the action tanh(u). It must be finite and correct for |u| = 60 too.
 
     Args:
         u: actions before tanh, `[..., d]`. mean: means, `[..., d]`. log_std: log standard deviations, `[d]` or
