@@ -97,6 +97,22 @@ def _(obs, act, rew, episode_over, trial_over, num_actions):
     return seen
 
 
+@inputs.mistake("The flag is 1 in the first step of a new trial. The episode that ended belongs to the old trial; set "
+                "the flag to 0 there, like the action and the reward.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    seen = columns(obs, act, rew, episode_over, ~trial_over, num_actions)
+    seen[:, -1] = episode_over
+    return seen
+
+
+@inputs.mistake("You set the last action and reward to 0 at the end of each episode, and the flag nowhere. Treat all "
+                "three alike: set them to 0 only where a trial ended.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    seen = columns(obs, act, rew, episode_over, ~episode_over, num_actions)
+    seen[:, -1] = episode_over
+    return seen
+
+
 @inputs.mistake("Everything is 0 where an episode ended, including the flag, so the network never learns of an episode "
                 "end. Use zeros only at the start of a new trial.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
@@ -158,6 +174,12 @@ memory.extreme("The memory is clipped; keep it unchanged.", hidden=torch.tensor(
 
 def wiped(hidden, which):
     return torch.where(which[:, None], 0.0, hidden)
+
+
+@memory.mistake("You reset hidden in place. The caller and the gradient still need its old values; make a new tensor.")
+def _(hidden, episode_over, trial_over):
+    hidden[trial_over] = 0
+    return hidden
 
 
 @memory.mistake("The memory is reset after each episode. The next episode of the same trial needs it; with this reset "

@@ -232,6 +232,12 @@ def _(q, act, data_act, alpha, c):
     return combined(-q, squared(act, data_act), alpha, c.abs().mean())
 
 
+@wrong("The sign of the distance is wrong: this actor would move away from the actions of the dataset. "
+       "The loss must rise with the distance.")
+def _(q, act, data_act, alpha, c):
+    return combined(q, -squared(act, data_act), alpha, c.abs().mean())
+
+
 @wrong("The sign of the whole loss is wrong. Optimisers minimise: values have a minus, the distance a plus.")
 def _(q, act, data_act, alpha, c):
     return -combined(q, squared(act, data_act), alpha, c.abs().mean())

@@ -19,6 +19,8 @@
 # the start of every episode. We measured this on bandits of 5 arms and 10 pulls, where every pull is an episode. After
 # a million steps, the policy with this reset has a return of 5.5, and RL² has 6.4. Random actions reach 5.
 #
+# The functions must not change their inputs, because the caller still needs them.
+#
 # **You are done when** `spinup exercise check 3.7` says PASS.
 #
 # **Look at** the rows in which a trial ended: which columns can be non-zero there?
