@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from spinup.exercises.outcome import OVERWRITTEN, UNUSABLE, Case, Outcome, equal, numbers, numeric
 
 SHOWN = 60              # characters of an input in an explanation
-COUNTED = " (values count from 1, indices from 0)"
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
 PAIRS = ": broadcasting combined `[B, 1]` with `[B]` to all pairs"
 Index = tuple[int, ...]
 
@@ -84,11 +84,8 @@ def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, I
         if not isinstance(got, tuple | list) or len(got) != len(expected):
             count = f"{len(got)} values" if isinstance(got, tuple | list) else kind(got)
             return f"{what} is {count}, but {len(expected)} values were expected", (), ()
-        parts = [(f"value {i + 1} of {what}", e, g) for i, (e, g) in enumerate(zip(expected, got, strict=True))]
-        said, at, shape = first(parts, close)
-        if at and COUNTED not in said:
-            said = said.replace(where(at), where(at) + COUNTED, 1)
-        return said, at, shape
+        words = [f"the {ORDINALS[i]} value" if i < len(ORDINALS) else f"value {i + 1}" for i in range(len(got))]
+        return first([(f"{word} of {what}", e, g) for word, e, g in zip(words, expected, got, strict=True)], close)
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or got.keys() != expected.keys():
             return f"{what} should be a dictionary with the keys {', '.join(map(str, expected))}", (), ()
