@@ -37,7 +37,7 @@ def all_benchmarks() -> str:
 
 
 def fill(page: str, benchmarks: str) -> str:
-    """The text of a page with its tables as in the text `benchmarks`. ValueError where that has no such rows."""
+    """The text of a page with its tables as in the text `benchmarks`. ValueError if that text has no such rows."""
     def filled(place: re.Match[str]) -> str:
         begin, name, cell, end = place.groups()
         marked = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", benchmarks, re.DOTALL)

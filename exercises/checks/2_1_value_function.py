@@ -16,12 +16,12 @@ exercise = Exercise(
 
 
 class Unusable(Exception):
-    """Raised for an answer that is no letter. A check shows the text of an error with this name as it is."""
+    """Raised for an answer that is not a, b or c. A check shows only the text of an error with this name."""
 
 
 def letter(answer):
-    """Return the answer as a small letter; Unusable, which does not reveal the correct answer, for anything but a, b,
-    c."""
+    """Return the answer as a small letter; Unusable, which does not reveal the correct answer, for an answer
+    that is not a, b or c."""
     if (found := str(answer).strip().lower().rstrip(".:)")) not in ("a", "b", "c"):
         raise Unusable('the answer is one of "a", "b", "c"; return this letter alone')
     return found

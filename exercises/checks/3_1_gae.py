@@ -130,14 +130,14 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("The loop begins one step too early in the batch, so the last step keeps the advantage 0. It has a delta "
+@gae.mistake("The loop begins at step T - 2, so the last step, T - 1, keeps the advantage 0. The last step has a delta "
              "too; begin at T - 1.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     delta, goes_on = rew + gamma * next_value * ~terminated - value, gamma * lam * ~(terminated | truncated)
     return torch.cat([backwards(delta[:, :-1], goes_on[:, :-1]), torch.zeros_like(rew[:, :1])], 1)
 
 
-@gae.mistake("You end the sum by the flags of step t + 1. The flags of step t say whether step t + 1 belongs to the "
+@gae.mistake("You end the sum with the flags of step t + 1. The flags of step t say whether step t + 1 belongs to the "
              "same episode; use those of step t.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     goes_on = ~(terminated | truncated).roll(-1, 1)

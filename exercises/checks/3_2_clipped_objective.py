@@ -144,8 +144,8 @@ def _(logp, logp_old, adv, clip_ratio):
     return -(torch.minimum(*parts(logp, logp_old, clip_ratio)) * adv).mean()
 
 
-@clipped.mistake("You normalise the advantages inside the loss. The caller normalises them if it wants to; use the "
-                 "advantages that you are given.")
+@clipped.mistake("You normalise the advantages inside the loss. The caller decides whether to normalise them; use "
+                 "the advantages as they are.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)
     distance = adv - adv.mean()

@@ -90,7 +90,8 @@ def _(returns):
     return returns.argsort(stable=True, dim=0).argsort(0) / (len(returns) - 1) - 0.5
 
 
-@ranks.mistake("You rank each column separately, and divide by the count of all returns. Rank all returns together.")
+@ranks.mistake("You rank each column separately, but divide by m - 1 for the m returns of both columns. Rank all "
+               "returns together.")
 def _(returns):
     below, equal = (sign(returns[:, None], returns).sum(1) for sign in (torch.gt, torch.eq))
     return (below + (equal - 1) / 2) / (returns.numel() - 1) - 0.5
@@ -192,7 +193,7 @@ def _(noise, returns_plus, returns_minus, sigma):
     return (plus - minus) @ noise / (2 * len(noise) * sigma)
 
 
-@gradient.mistake("es_gradient ranks its inputs, and each sign separately. Ranking is done once, for the returns of "
+@gradient.mistake("es_gradient ranks its inputs, each sign separately. Ranking is done once, for the returns of "
                   "both signs together, before this function; use the returns that you are given.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (by_sorting(returns_plus) - by_sorting(returns_minus)) @ noise / (2 * len(noise) * sigma)

@@ -81,7 +81,7 @@ def _(logits, tokens, mask):
 
 
 @response_log_probs.mistake("The mask is cut correctly, but logits and tokens are shifted the wrong way: you compare "
-                            "the logits at a position with the token before it. They predict the next token.")
+                            "the logits at a position with the token before it. The logits predict the next token.")
 def _(logits, tokens, mask):
     each = logits[:, 1:].log_softmax(-1).gather(-1, tokens[:, :-1, None])[..., 0]
     return torch.where(mask[:, 1:], each, 0.0).sum(1)

@@ -79,8 +79,8 @@ def _(logp, logp_ref, beta):
     return beta * (logp_ref.detach() - logp)
 
 
-@implicit_reward.mistake("beta is missing: this is the log ratio, and the reward is beta times as large; use the given "
-                         "beta.")
+@implicit_reward.mistake("beta is missing: this is the log ratio, and the reward is beta times this ratio; use the "
+                         "given beta.")
 def _(logp, logp_ref, beta):
     return logp - logp_ref.detach()
 
@@ -198,8 +198,9 @@ def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -torch.log(torch.sigmoid(margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected))).mean()
 
 
-@dpo_loss.mistake("A small constant inside the logarithm keeps the loss finite, but the gradient vanishes where the "
-                  "margin is large, so the worst mistakes teach nothing; compute log and sigmoid in one function.")
+@dpo_loss.mistake("A small constant inside the logarithm keeps the loss finite, but the gradient vanishes for a pair "
+                  "ranked wrongly by a large margin. So the policy learns nothing from the worst errors; compute log "
+                  "and sigmoid in one function.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     each = torch.sigmoid(beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected))
     return -torch.log(each + 1e-8).mean()

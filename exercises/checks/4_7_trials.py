@@ -167,8 +167,8 @@ def _(returns, mask, samples):
     return torch.where(mask > 0, returns - mean, 0.0)
 
 
-@advantages.mistake("The baseline is one mean over the trials of the group and over time too. Early actions have more "
-                    "rewards ahead, so they all look good; each position has its own mean.")
+@advantages.mistake("The baseline is one mean over both the trials of the group and time. Early actions have more "
+                    "rewards ahead, so their advantages are too large; each position has its own mean.")
 def _(returns, mask, samples):
     groups = returns.view(-1, samples, returns.shape[1])
     return torch.where(mask > 0, (groups - groups.mean((1, 2), keepdim=True)).view(returns.shape), 0.0)

@@ -97,7 +97,7 @@ def _(logp, adv, mask):
     return with_advantage(logp, own / mask.sum(1, keepdim=True).clamp(min=1), mask)
 
 
-@sequence_loss.mistake("You skip every NaN, in tokens of the response too. A NaN there is an error that must stay "
+@sequence_loss.mistake("You skip every NaN, also in tokens of the response. A NaN there is an error that must stay "
                        "visible in the loss; select by the mask alone.")
 def _(logp, adv, mask):
     return with_advantage(logp, torch.where(mask, adv, torch.nan).nanmean(1, keepdim=True), mask)

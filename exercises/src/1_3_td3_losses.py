@@ -12,8 +12,8 @@
 #
 # Here $s'$ is the next state, $\mu'$ is the target actor, $\epsilon$ is Gaussian noise, $c$ is the limit of the noise,
 # $l$ is the limit of the actions, $r$ is the reward and $\gamma$ is the discount. The target
-# critics and the target actor are copies of the critics and the actor, and their weights follow the
-# original weights slowly.
+# critics and the target actor are copies of the critics and the actor. The weights of the copies
+# follow the weights of the originals slowly.
 #
 # Both critics learn the same $y$, each with its own mean squared error. The actor $\mu$ maximises the first critic
 # (algorithm 1). The losses, over a batch of $B$ steps, are

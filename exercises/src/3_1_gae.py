@@ -14,8 +14,8 @@
 # $\gamma$ is the discount, and $\lambda$ sets the trade-off between bias and variance.
 #
 # An episode can end in two ways. If it **terminated**, nothing follows its final state $s_{t+1}$,
-# so this state has the value 0. If it was **truncated** by a time limit, the value is in
-# `next_value`. In both cases the sum ends, because the next step in the batch belongs to another
+# so this state has the value 0. If it was **truncated** by a time limit, the value of $s_{t+1}$ is
+# in `next_value`. In both cases the sum ends, because the next step in the batch belongs to another
 # episode. If both happen in one step, the value is 0 too. The sum also ends at the last step of the
 # batch, even if the episode continues; `next_value` then estimates the rewards of all later steps.
 #

@@ -10,7 +10,8 @@
 # \operatorname{clip}(\rho_t, 1 - \epsilon, 1 + \epsilon)\, \hat A_t \right).$$
 #
 # Here $\pi_\theta$ is the policy that learns, $\pi_{\text{old}}$ is the policy that collected the
-# batch of $B$ steps, $\rho_t$ is the ratio, $\hat A_t$ the advantage and $\epsilon$ the clip ratio.
+# batch of $B$ steps, $\rho_t$ is the ratio, $\hat A_t$ is the advantage of step $t$, and $\epsilon$
+# is the clip ratio.
 #
 # The minimum matters as much as the clip. A good action ($\hat A > 0$) that has become much more likely gets no more
 # gradient. A good action that has become less likely by mistake still gets its full gradient, so it can recover.

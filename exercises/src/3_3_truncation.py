@@ -10,7 +10,8 @@
 # $$y = r + \gamma\, (1 - \text{terminated})\, V(s'),$$
 #
 # where $y$ is the target, $r$ is the reward, $\gamma$ is the discount, and $V(s')$ is the value of the next state.
-# PyTorch cannot subtract a bool tensor from 1: negate the flag with `~`, or use `.float()`.
+# PyTorch cannot subtract a bool tensor from 1: negate the flag with `~`, or convert it with
+# `.float()`.
 #
 # Code that merges both flags into `done` learns wrong values: where the time limit ends the episode, the next state
 # counts as 0, although it looks like any other state. Take a task without an end in which every step except the first

@@ -41,8 +41,8 @@ def trial_returns(rew: Tensor, mask: Tensor, gamma: float) -> Tensor:
 
     Args:
         rew: reward of each action, `[B, T]`. It may hold anything where the mask is 0.
-        mask: 1 where the policy wrote an action, 0 where the world wrote, `[B, T]` float. In other
-            exercises masks are bool; here `mask > 0` is bool.
+        mask: 1 where the policy wrote an action, 0 where the world wrote, `[B, T]` float. Masks are
+            bool in other exercises; here, `mask > 0` gives a bool mask.
         gamma: discount factor per action.
 
     Returns:

@@ -43,8 +43,8 @@ def sequence_loss(logp: Tensor, adv: Tensor, mask: Tensor) -> Tensor:
         logp: log-probabilities of tokens under the policy, `[B, T]`.
         adv: advantages of tokens, `[B, T]`.
         mask: whether a token belongs to the response, `[B, T]` bool. Elsewhere `logp` and `adv` may hold any value,
-            even NaN. If the advantage of a token of a response is NaN, the loss must be NaN, so
-            that the error stays visible. A row may have no tokens.
+            even NaN. A row may have no tokens. If the advantage of a token of a response is NaN,
+            the loss must be NaN, so that the error stays visible.
 
     Returns:
         one number, the mean over all tokens of the batch that belong to a response

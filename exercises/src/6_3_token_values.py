@@ -12,8 +12,8 @@
 # response has one reward $R$, at its last token, which terminates the episode. Tokens that a tool wrote lie between
 # those of the policy. They are not actions: the mask is False for them, and for the padding after the end. The target
 # is a constant: no gradient flows through it into $V$. Tokens of a tool take no time:
-# $\gamma$ applies once from a token of the policy to its next one, however many tokens of a tool
-# lie between.
+# $\gamma$ applies once from a token of the policy to the next token of the policy, however many
+# tokens of a tool lie between these two.
 #
 # $V$ has the loss (Kostrikov et al. 2021)
 #

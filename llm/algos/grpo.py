@@ -27,7 +27,7 @@ length limit. Magistral also clips higher and drops groups with equal rewards.
 GRPO's KL penalty is off by default, as in most later work. `--kl-coef` adds it to the loss of each
 token, with the estimator k2 in place of the paper's k3 (see `spinup.core.kl`). In the first
 gradient step of a batch, its gradient is an unbiased estimate for the KL of each next token. It
-ignores how a token changes the KL of later tokens. Later steps are not corrected.
+ignores how a token changes the KL of later tokens. Later gradient steps are not corrected.
 
 In Python, `advantage`, `loss` and `average` may be your own functions:
 

@@ -11,11 +11,12 @@ the end. The methods differ in their baseline:
     REINFORCE++   A_t = z-score over all tokens of
                         R_i - beta sum over l >= t of log(pi / pi_ref)        (Hu et al. 2025)
 
-The first three baselines do not change the expected gradient of a sum over responses. The loss here
-divides this sum by the tokens of the update (the papers: by the responses). REINFORCE++ centres and
-scales by batch statistics. `--kl-coef` is beta, the KL coefficient. The first three methods
-subtract the KL penalty beta log(pi / pi_ref) of a response from its R_i, also where R_i is part of
-a baseline. The greedy reward of ReMax has no penalty. REINFORCE++ subtracts the sum above.
+The first three baselines do not change the expected gradient of a sum over responses. Here the loss
+is this sum divided by the number of tokens in the update. The papers divide by the number of
+responses. REINFORCE++ centres and scales by batch statistics. `--kl-coef` is beta, the KL
+coefficient. The first three methods subtract the KL penalty beta log(pi / pi_ref) of a response
+from its R_i, also where R_i is part of a baseline. The greedy reward of ReMax has no penalty.
+REINFORCE++ subtracts the sum above.
 
 `--teacher` replaces the rewards with the log ratio to a teacher with the same tokenizer:
 

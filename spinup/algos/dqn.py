@@ -13,7 +13,7 @@ Four improvements, of which the first is on by default:
     dueling      Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)
     n_steps      y = r_1 + ... + gamma^(n-1) r_n + gamma^n (1 - terminated) max_a' Q'(s', a'), with
                  s' n steps later: rewards propagate n times as fast (Sutton 1988). The later
-                 actions are those of older policies, which is not corrected
+                 actions are those of older policies. This is not corrected
     prioritised  transitions with large errors are sampled more often, and get smaller weights
                  (Schaul et al. 2016, arXiv:1511.05952)
 

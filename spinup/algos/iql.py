@@ -51,7 +51,7 @@ class Config(OfflineConfig):
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 3e-4                # learning rate of all networks (3e-4 to 1e-3)
     tau: Unit = 0.005                  # soft-update rate of the target networks (Polyak)
-    expectile: Expectile = 0.7         # tau of eq. 5: 0.5 = mean of the actions' Q, 1 = maximum
+    expectile: Expectile = 0.7         # tau of eq. 5: .5 = mean of the actions' Q, near 1: maximum
     beta: NonNegative = 3.0            # weight of advantages, per unit of reward; 0: imitation
     normalise_obs: bool = True         # normalise observations with the dataset's mean and std
     hidden: Widths = (256, 256)        # hidden layers of policy, value function and critics

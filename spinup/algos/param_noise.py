@@ -59,7 +59,7 @@ class Config(ReplayConfig):
     noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions = baseline
     sigma: Positive = 0.05             # initial standard deviation of weight noise; then adapted
     adapt_every: Count = 50            # steps between measurements of the weight noise's effect
-    adapt: Factor = 1.01               # factor of each change of sigma; 1.05 adapts in short runs
+    adapt: Factor = 1.01               # factor of each change of sigma; 1.05 suits short runs
     action_noise: Positive = 0.2       # Box: delta, std of the action noise to match
     epsilon: Unit = 0.1                # Discrete: final epsilon of the policy to match
     explore: Unit = 0.5                # Discrete: fraction of the run in which epsilon falls from 1

@@ -18,8 +18,8 @@ This noise replaces epsilon-greedy actions:
     y = (mu^w + sigma^w eps^w) x + mu^b + sigma^b eps^b                                     (eq. 9)
     eps^w_ij = f(eps_i) f(eps_j),  f(x) = sign(x) sqrt |x|                             (eq. 10, 11)
 
-Priorities are the KL losses. The parts are off with atoms 1, sigma 0, n_steps 1, and double,
-dueling and prioritised false. With all off, it is vanilla DQN, except for Adam's epsilon.
+Priorities are the KL losses. These values turn the parts off: atoms 1, sigma 0, n_steps 1, and
+double, dueling and prioritised false. With all off, it is vanilla DQN, except for Adam's epsilon.
 
 Differs from dqn.py by: a distribution of returns instead of its mean; the KL divergence instead of
 the Huber loss; weight noise, new at each action and update; Adam's epsilon; raw observations.

@@ -30,7 +30,8 @@ class Normaliser(Statistics):
     `update`; before the first update they are 0 and 1.
 
     Only `update` and `add` change the statistics. An on-policy algorithm calls `update` once per
-    rollout, so that the actor and the learner use the same numbers. Never call it during evaluation.
+    rollout, so that the actor and the learner use the same numbers. Never call `update` during
+    evaluation.
     """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 10.0):

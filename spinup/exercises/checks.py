@@ -125,8 +125,9 @@ class Function:
         self.extremes.append((message, inputs))
 
     def compare(self, function: Callable[..., Any]) -> None:
-        """Raise Wrong if the function differs from the reference. A mistake is named if all values and gradients agree
-        with it, else if all values do and some are wrong: a missing detach often comes with another mistake."""
+        """Raise Wrong if the function differs from the reference. The message is that of the first mistake with the
+        same values and gradients as the function. If there is none, and some values are wrong, it is that of the first
+        mistake with the same values: a missing detach often comes with another mistake."""
         expected, got = ([self.seen(outcome_of(f, inputs)) for inputs in self.cases] for f in (self.right, function))
         wrong = [g for e, g in zip(expected, got, strict=True) if not self.same(e, g)]
         if not wrong:
@@ -216,11 +217,11 @@ class Exercise:
     def check(self, student: SimpleNamespace, level: str, todo: Mapping[str, int] = MappingProxyType({})) -> None:
         """Check the functions at a level: "property", "probe" or "learning". Raise Wrong for the first mistake.
 
-        todo: lines of unfinished functions by name. Only the functions before the first of them are checked, with the
-            parts of the properties that need no other function.
+        todo: lines of unfinished functions by name. Only the functions before the first of them are checked. Each
+            property is checked up to the place where it reads another function.
         """
         if level == "property":
-            done: dict[str, None] = {}                                    # names; a function may have two sets of cases
+            done: dict[str, None] = {}                                    # each name once, also with two sets of cases
             for function in self.functions:
                 if function.name in todo:
                     break

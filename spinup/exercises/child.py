@@ -61,7 +61,8 @@ def student_module(file: Path) -> ModuleType:
 
 
 def check(file: Path, name: str, level: str) -> Result:
-    """Check a student's file at a level, and return the result. name: of the exercise."""
+    """Check a student's file at a level, and return the result. If the check raises Wrong, for a mistake or a missing
+    function, the result has its message. name: of the exercise."""
     exercise, text = Entry(name).checks, file.read_text(encoding="utf-8")       # before the file changes any setting
     try:
         module = student_module(file)

@@ -16,7 +16,7 @@ from spinup.exercises.layers import Net, described
 
 Case = dict[str, Any]
 OVERWRITTEN = "Overwritten"          # failure if a tensor whose old value a gradient needs was changed in place
-UNUSABLE = "Unusable"                # failure if a result is not compared: it is too large, or not a dense tensor
+UNUSABLE = "Unusable"                # failure if a result is too large to compare, or not a dense tensor
 LARGEST = 1_000_000
 
 

@@ -64,8 +64,9 @@ class RunConfig:
         FAMILY: the family of the algorithm, a key of `spinup.registry.FAMILIES`.
         SUBJECT: the name of the field that holds the environment or task.
         AUTOMATIC: settings whose 0 becomes a number that suits the machine when a run starts.
-        ONLY_WITH: settings that have an effect only if another setting is not 0 or false, with the name of that
-            setting; or only with certain values of it, with its name and these values. A subclass adds to its parents'.
+        ONLY_WITH: settings whose effect depends on another setting. If the rule is a name, that other setting must
+            not be 0, empty or false. If it is a tuple, that other setting, named first, must have one of the values
+            after the name. A subclass adds its rules to those of its parents.
         algorithm: the name of the algorithm or variant, as in `config.json`; by default from the module of the class.
         on_row: from Python, a function that the run calls with each row of `progress.csv`.
     """

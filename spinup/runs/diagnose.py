@@ -13,7 +13,7 @@ FAR = 0.2               # KL divergence of one update without a KL target
 HUGE_LOSS = 1e4         # value loss whose gradient dominates that of the policy
 CONSTANT = 1e-3         # standard deviation over states, in a range of 2, below which actions are equal
 EXPLODED = 10           # times the largest return so far
-CLIPPED = 0.05          # of the range of returns: a larger mean change of the targets
+CLIPPED = 0.05          # share of the range of returns: a larger mean change of the targets is reported
 
 
 def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float, alike: int,

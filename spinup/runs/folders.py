@@ -141,7 +141,8 @@ def runs_below(directory: Path, files: str = "**/config.json") -> list[Path]:
 
 
 def is_export(config: Path) -> bool:
-    """Return whether a config.json is that of an exported model. An unreadable file is not: its reader reports it."""
+    """Return whether a config.json is that of an exported model. False for an unreadable file, so that the
+    code that reads it later reports the error."""
     try:
         return b'"algorithm"' not in config.read_bytes()
     except OSError:

@@ -72,8 +72,8 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
 
 
 def check_effects(config: RunConfig, given: dict[str, Any], usual: dict[str, Any]) -> None:
-    """UserError if one of the `given` settings has no effect with the others, as `ONLY_WITH` says. A value that is the
-    default, or that of the variant in `usual`, is no error."""
+    """UserError if one of the `given` settings has no effect with the others, as `ONLY_WITH` says. A default
+    value is accepted. So is a value of the variant, whose settings are in `usual`."""
     rules = {name: rule for cls in reversed(type(config).__mro__)
              for name, rule in vars(cls).get("ONLY_WITH", {}).items()}
     for name in rules.keys() & given.keys():

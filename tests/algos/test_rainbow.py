@@ -224,7 +224,7 @@ def test_each_action_has_its_own_noise_and_epsilon_is_0(watch, monkeypatch):
     assert seen.result.progress["noise_level"][-1] == pytest.approx(float(level), rel=1e-4)
 
 
-# Catches: limits of returns that are too narrow and leave no trace in the log.
+# Catches: a log that does not show that the limits of returns are too narrow.
 def test_log_shows_that_returns_exceed_the_limits(tmp_path):
     runs = [spinup.rainbow("CartPole-v1", preset="none", total_steps=200, learning_starts=100, batch_size=16,
                            hidden=(8,), v_min=0, v_max=v_max, threads=1, quiet=True, tensorboard=False,

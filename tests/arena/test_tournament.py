@@ -257,7 +257,7 @@ def test_runs_of_the_same_name_get_the_names_of_their_folders(trained, tmp_path)
     assert [p.family for p in players] == [ends[0], ends[0], ends[1], ends[1]]
 
 
-# Catches: a folder of symbolic links to runs that holds no run.
+# Catches: symbolic links to runs that do not count as runs.
 def test_folder_of_links_to_runs_holds_these_runs(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "config.json").write_text('{"algorithm": "self_play"}')
