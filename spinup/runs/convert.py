@@ -86,6 +86,7 @@ def flag(name: str) -> str:
     """Return the command-line flag of a field."""
     return "--" + name.replace("_", "-")
 
+
 def in_text(value: Any) -> str:
     """Return a setting as the command line takes it."""
     if isinstance(value, list):
