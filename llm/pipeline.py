@@ -136,9 +136,9 @@ def settled(recipe: Recipe, step: Step, root: str, shared: dict[str, Any],
     config, known = algorithm.load().Config, {**recipe.shared, **step.settings}
     preset, file = asked.pop("preset", known.pop("preset", "auto")), asked.pop("config", None)
     check_names(asked, settings_of(config), f"{step.method} has no setting")
-    given = known | (read_toml(Path(file), config) if file else {}) | asked
+    given = (read_toml(Path(file), config) if file else {}) | asked
     fixed = {key: step.settings[key] for key in fixed} | ({"model": root} if root and "model" in fixed else {})
-    return configure(algorithm, given | fixed, preset)
+    return configure(algorithm, given | fixed, preset, recipe=known)
 
 
 def free_name(recipe: Recipe, cfg: LanguageConfig) -> str:

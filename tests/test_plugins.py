@@ -210,6 +210,9 @@ def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
     ("@dataclass(kw_only=True)\n", "", "Config must be a dataclass; write @dataclass(kw_only=True)"),
     ("Count = 8 ", "Count ", "the setting rollout_steps of Config must have a default"),
     ("Count = 8 ", "Count = 8\n    help: Count = 9  # ", "the setting help of Config must have another name"),
+    ("Count = 8 ", "Count = 8\n    ONLY_WITH = {'gamma': 'lamm'}  # ", "ONLY_WITH of Config must map a setting to"),
+    ("Count = 8 ", "Count = 8\n    ONLY_WITH = {'gamma': ()}  # ", "ONLY_WITH of Config must map a setting to"),
+    ("Count = 8 ", "Count = 8\n    ONLY_WITH = ['gamma']  # ", "ONLY_WITH of Config must map a setting to"),
     (", resume: str | Path | None = None)", ")", "there must be a function train(cfg, resume=None)"),
     ("def make_policy", "def make", "there must be a function make_policy(cfg, observation_space, action_space)")])
 def test_wrong_module_is_refused_before_files_are_created(cli, write, old, new, said):

@@ -76,13 +76,6 @@ def _(logp, logp_old, adv, clip_ratio):
     return -torch.minimum(ratio * adv, near * adv).mean()
 
 
-@clipped.mistake("The quotient of the logarithms is taken, and a gradient flows into logp_old. The ratio is a ratio of "
-                 "probabilities: subtract logp_old, detached, from logp, and take the exponential.")
-def _(logp, logp_old, adv, clip_ratio):
-    ratio = logp / logp_old
-    return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
-
-
 @clipped.mistake("The clip lets the gradient through, so a step that moved far enough is still pushed further. The "
                  "gradient must be 0 where the ratio is clipped.")
 def _(logp, logp_old, adv, clip_ratio):
@@ -128,6 +121,13 @@ def _(logp, logp_old, adv, clip_ratio):
                  "logarithms and take the exponential.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = logp / logp_old.detach()
+    return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
+
+
+@clipped.mistake("The quotient of the logarithms is taken, and a gradient flows into logp_old. The ratio is a ratio of "
+                 "probabilities: subtract logp_old, detached, from logp, and take the exponential.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio = logp / logp_old
     return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
 
 

@@ -219,6 +219,13 @@ def types_of(config: type[RunConfig]) -> dict[str, Any]:
     return {name: hints[name] for name in settings_of(config)}
 
 
+def dependencies(config: type[RunConfig]) -> dict[str, tuple[str, list[Any]]]:
+    """The rules in `ONLY_WITH` of a Config and its parents: by setting, the name of the other setting and the values
+    that it must have. No values mean any but 0 and false."""
+    rules = {name: rule for cls in reversed(config.__mro__) for name, rule in vars(cls).get("ONLY_WITH", {}).items()}
+    return {name: (rule, []) if isinstance(rule, str) else (rule[0], [*rule[1:]]) for name, rule in rules.items()}
+
+
 @cache
 def comments(config: type[RunConfig]) -> dict[str, str]:
     """The comment of each setting, from the source code; a setting of a user's algorithm may have none."""

@@ -45,7 +45,8 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     if abs(row.get("q", 0.0)) > EXPLODED * largest + 100:
         said.append(f"q is {row['q']:.3g}, but no absolute return of an episode was above {largest:.3g}: the Q-values "
                     "diverge; lower --lr, or divide the rewards")
-    if hasattr(config, "v_max") and row.get("clipped", 0.0) > CLIPPED * abs(config.v_max - config.v_min):
+    limits = getattr(config, "v_max", math.inf) - getattr(config, "v_min", 0.0)
+    if row.get("clipped", 0.0) > CLIPPED * abs(limits):
         said.append(f"clipped is {row['clipped']:.2g}: returns exceed the limits {config.v_min:g} and "
                     f"{config.v_max:g}, so the network cannot tell them apart; start again with a lower --v-min "
                     "or a higher --v-max")

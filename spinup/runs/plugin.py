@@ -39,10 +39,20 @@ def check(algorithm: Algorithm, module: ModuleType) -> None:
                             "command")
         if not hasattr(config, name):
             raise UserError(f"{path}: the setting {name} of Config must have a default, as in {name}: Count = 16")
+    rules = config.ONLY_WITH
+    if not (isinstance(rules, dict) and all(is_rule(name, rule, hints) for name, rule in rules.items())):
+        raise UserError(f"{path}: ONLY_WITH of Config must map a setting to another one, as in "
+                        '{"beta": "prioritised"}, or to another one with its values, as in {"tau": ("loss", "gate")}')
     for name, arguments in FUNCTIONS[algorithm.family].items():
         if not takes(getattr(module, name, None), arguments):
             raise UserError(f"{path}: there must be a function {name}({arguments})")
     check_toml(algorithm, hints)
+
+
+def is_rule(name: Any, rule: Any, hints: dict[str, Any]) -> bool:
+    """Return whether `rule` can be an entry of `ONLY_WITH` for the setting `name`."""
+    other = rule[0] if isinstance(rule, tuple) and len(rule) > 1 else rule
+    return isinstance(other, str) and {name, other} <= hints.keys()
 
 
 def check_family(algorithm: Algorithm, config: type[RunConfig]) -> None:

@@ -4,13 +4,14 @@ The TOML file of an algorithm may have defaults for a kind of environment, such 
 preset is used.
 """
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from spinup.errors import UserError, check_names, nearest, unreadable
 from spinup.registry import Algorithm, family
-from spinup.runs.config import RunConfig, settings_of, types_of
+from spinup.runs.config import RunConfig, dependencies, settings_of, types_of
 from spinup.runs.convert import checked, flag, in_text
 
 
@@ -36,15 +37,16 @@ def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",
 
 
 def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
-              file: str | Path | None = None) -> tuple[Any, str]:
+              file: str | Path | None = None, recipe: Mapping[str, Any] = MappingProxyType({})) -> tuple[Any, str]:
     """Make a Config from the layers of settings. Return it with words that name its preset or defaults.
 
     A later layer overrides an earlier one: defaults, defaults for the kind of environment (without a preset), preset,
-    variant, preset of the variant, TOML file, `given`. UserError if the environment or task is empty.
+    variant, preset of the variant, `recipe`, TOML file, `given`. UserError if the environment or task is empty, or if
+    a setting in the file or in `given` has no effect and is neither the default nor that of the variant.
     """
     config: type[RunConfig] = algorithm.load().Config
     from_file = read_toml(Path(file), config) if file else {}
-    asked = {**algorithm.settings, **from_file, **given}
+    asked = {**algorithm.settings, **recipe, **from_file, **given}
     subject, default = config.SUBJECT, config.default_subject(asked)
     value = asked.get(subject, default)
     if isinstance(value, str) and not value:
@@ -58,7 +60,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     kinds = [kind for kind in kinds if kind in algorithm.defaults]
     by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
     own = values if name.endswith(f" {algorithm.variant}") else {}         # such as "reverse dapo", of dapo
-    layers = {**by_kind, **values, **algorithm.settings, **own, **from_file, **given,
+    layers = {**by_kind, **values, **algorithm.settings, **own, **recipe, **from_file, **given,
               subject: value if isinstance(value, str) and ":" in value else full}         # with its package
     said = [name, *(f"defaults for {algorithm.kinds[kind]}" for kind in kinds)]
     if said == ["none"]:
@@ -67,24 +69,24 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
         said += [f"--preset {near} is for a similar environment"
                  for near in family(algorithm).kindred(full, algorithm.presets)[:1]]
     made = config(**layers, algorithm=algorithm.name)
-    check_effects(made, {**from_file, **given}, algorithm.settings)
+    for setting, reason in without_effect(made).items():
+        usual = algorithm.settings.get(setting, getattr(config, setting))
+        if setting in {**from_file, **given} and getattr(made, setting) != usual:
+            raise UserError(reason)
     return made, "; ".join(said)
 
 
-def check_effects(config: RunConfig, given: dict[str, Any], usual: dict[str, Any]) -> None:
-    """UserError if one of the `given` settings has no effect with the others, as `ONLY_WITH` says. A default
-    value is accepted. So is a value of the variant, whose settings are in `usual`."""
-    rules = {name: rule for cls in reversed(type(config).__mro__)
-             for name, rule in vars(cls).get("ONLY_WITH", {}).items()}
-    for name in rules.keys() & given.keys():
-        other, *values = [rules[name]] if isinstance(rules[name], str) else rules[name]
+def without_effect(config: RunConfig) -> dict[str, str]:
+    """Return the settings that have no effect with the others, as `ONLY_WITH` says, each with an error message."""
+    found = {}
+    for name, (other, values) in dependencies(type(config)).items():
         value = getattr(config, other)
-        works = value in values if values else bool(value)
-        if not works and getattr(config, name) != usual.get(name, getattr(type(config), name)):
+        if not (value in values if values else value):
             now = "your own function" if callable(value) else in_text(value)
             better = " or ".join(map(in_text, values)) or ("true" if value is False else "above 0")
-            raise UserError(f"{flag(name)} has no effect with {flag(other)} {now}; leave it out, or choose "
-                            f"{flag(other)} {better}")
+            found[name] = (f"{flag(name)} has no effect with {flag(other)} {now}; leave it out, or choose "
+                           f"{flag(other)} {better}")
+    return found
 
 
 def default_in_words(algorithm: Algorithm, setting: str, default: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.convert import flag, in_text
-from spinup.runs.presets import configure
-from spinup.runs.records import config_to_json
+from spinup.runs.presets import configure, without_effect
+from spinup.runs.records import config_from_json, config_to_json
 from spinup.runs.resuming import HOW
 
 
@@ -28,6 +28,7 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
         if isinstance(begun.get("data"), str) and begun["data"]:          # a dataset; in other methods, a number
             given["data"] = begun["data"]
         config, _ = configure(algorithm, given)
+        idle = without_effect(config_from_json(algorithm, begun))
     except (UserError, KeyError):                             # of another library, or an environment not installed here
         return ""
     usual = config_to_json(config)
@@ -36,6 +37,6 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
         words += [flag(name), value]
     words += ["--seed", *map(str, sorted(seeds))]
     for name, value in begun.items():
-        if name not in {*HOW, *given, "seed"} and name in usual and usual[name] != value:
+        if name not in {*HOW, *given, *idle, "seed"} and name in usual and usual[name] != value:
             words += [flag(name), in_text(value)]
     return shlex.join(words)

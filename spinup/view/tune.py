@@ -25,7 +25,7 @@ from spinup.runs.convert import flag
 from spinup.runs.display import duration, number, quoted, short
 from spinup.runs.files import write_whole
 from spinup.runs.folders import describe
-from spinup.runs.presets import configure
+from spinup.runs.presets import configure, without_effect
 from spinup.runs.records import config_to_json, read_result, read_run
 from spinup.runs.resuming import HOW, check_same
 from spinup.view.study import REPORTS, Plan, open_study
@@ -217,12 +217,13 @@ class Tuning:
         """Return the best settings as a file for `--config`: the searched ones, and those that differ from what a run
         has without the file."""
         plan, best = self.plan, self.study.best_trial
-        config = config_to_json(plan.make(best.user_attrs["flags"]))
+        made = plan.make(best.user_attrs["flags"])
+        config, idle = config_to_json(made), without_effect(made)
         given = {name: config[name] for name in (plan.base.SUBJECT, "data") if config.get(name)}
         usual = config_to_json(configure(plan.algorithm, given)[0])
         searched = {dimension.name for dimension in plan.space}
         kept = {name: value for name, value in config.items() if value is not None and (
-            name in {*given, *searched} or name not in {*HOW, "seed"} and value != usual[name])}
+            name in {*given, *searched} or name not in {*HOW, *idle, "seed"} and value != usual[name])}
         lines = [f"# spinup {plan.algorithm.name}: {short(self.measure)} {number(best.value)} with seeds "
                  f"{', '.join(map(str, plan.seeds))}, trial_{best.number} of {self.ended}"]
         lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in kept.items()]

@@ -356,6 +356,8 @@ def test_command_of_a_row_contains_its_settings(trained, tmp_path):
     assert words[8:].count("--lr") == 1 and "--gamma" not in words
     about = {"algorithm": "llm dqn", "config": {"task": "reverse", "seed": 1, "data": 8}}  # a number, not a dataset
     assert command(about, [1], folder) == "spinup llm dqn --task reverse --seed 1 --data 8"
+    about = {"algorithm": "rainbow", "config": {"env": "CartPole-v1", "seed": 1, "sigma": 0.5, "epsilon": 0.1}}
+    assert command(about, [1], folder) == "spinup rainbow --env CartPole-v1 --seed 1 --sigma 0.5"     # no epsilon
     about = {"algorithm": "llm grpo", "config": {"task": ["a list", "of prompts"], "seed": 1}}
     assert command(about, [1], folder) == ""
 

@@ -150,6 +150,15 @@ def test_built_in_recipes_are_listed_and_can_start(name, cli, tree):
                not step.name.endswith("_dpo"))
 
 
+# Catches: a setting of the recipe that is refused, because the user's setting makes it useless.
+def test_setting_of_a_stage_may_make_one_of_the_recipe_useless():
+    stages = plan(find_recipe("llama3"), {}, {"best_1_dpo": {"samples": 2}})
+    config = next(stage.cfg for stage in stages if stage.step.name == "best_1_dpo")
+    assert (config.samples, config.pairs) == (2, 1000)
+    with pytest.raises(UserError, match="--pairs has no effect with --samples 2"):
+        plan(find_recipe("llama3"), {}, {"best_1_dpo": {"samples": 2, "pairs": 500}})
+
+
 SFT = '[stages.base]\nmethod = "sft"\n'
 WRONG = {                                                                 # text of a file, words of the error message
     "method": ('[stages.base]\nmethod = "sftt"', "stage base: there is no method 'sftt'. Did you mean 'sft'?"),

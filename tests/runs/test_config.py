@@ -11,7 +11,7 @@ from gymnasium import Env, Space, spaces
 
 from spinup.errors import UserError
 from spinup.registry import algorithms, find
-from spinup.runs.config import BaseConfig, Range, settings_of, types_of
+from spinup.runs.config import BaseConfig, Range, dependencies, settings_of, types_of
 from spinup.runs.convert import checked, flag, parse
 from spinup.runs.flags import config_parser
 from spinup.runs.presets import configure, read_toml
@@ -299,8 +299,7 @@ def test_rules_about_settings_without_effect_name_settings():
     found = 0
     for algorithm in [*algorithms().values(), *algorithms("llm").values()]:
         config = algorithm.load().Config
-        for name, rule in getattr(config, "ONLY_WITH", {}).items():
-            other, *values = [rule] if isinstance(rule, str) else rule
+        for name, (other, values) in dependencies(config).items():
             assert {name, other} <= {*settings_of(config)}, (algorithm.name, name)
             found += all(checked(other, types_of(config)[other], value) == value for value in values)
     assert found > 30
