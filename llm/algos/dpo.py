@@ -94,7 +94,7 @@ class Config(PreferenceConfig):
     total_steps: Count = 300         # updates; many passes over few pairs overfit
     lr: Positive = 5e-4              # peak value; small models 2e-4 to 1e-3, large 5e-7 to 5e-6
 
-    ONLY_WITH = {"penalty": ("loss", "dpop"), "alpha": ("loss", "tdpo"), "pairs": ("samples", 0),
+    ONLY_WITH = {"penalty": ("loss", "dpop"), "alpha": ("loss", "tdpo"),
                  "margin": ("loss", "simpo"), "step": ("loss", "step_dpo")}
 
     def __post_init__(self):

@@ -81,8 +81,7 @@ class Config(LearningConfig):
 
     # The values learn; the reference policy and the target network do not.
     MODELS: ClassVar[tuple[int, int]] = (1, 2)
-    ONLY_WITH = {"expectile": ("target", "expectile"), "double": ("target", "greedy"),
-                 "prompts": "online"}
+    ONLY_WITH = {"expectile": ("target", "expectile"), "double": ("target", "greedy")}
 
     def __post_init__(self):
         super().__post_init__()

@@ -95,10 +95,16 @@ class Config(EngineConfig):
 
     # Policy and value function learn; the reference policy does not.
     MODELS: ClassVar[tuple[int, int]] = (2, 1)
-    ONLY_WITH = {"lam": ("alpha", 0), "kl_target": "kl_coef", "ptx_task": "ptx_coef"}
+    ONLY_WITH = {"lam": ("alpha", 0)}
 
     def __post_init__(self):
         super().__post_init__()
+        if self.kl_target and not self.kl_coef:
+            raise UserError("--kl-target adapts --kl-coef, which is 0; add "
+                            "--kl-coef 0.05")
+        if self.ptx_task and not self.ptx_coef:
+            raise UserError("--ptx-task has no effect, because --ptx-coef is 0; add "
+                            "--ptx-coef 1")
         if self.ptx_coef and ranks.wanted(self.workers) > 1:
             raise UserError("--ptx-coef works with one process; leave out --workers, and do not "
                             "start with torchrun")

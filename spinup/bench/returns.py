@@ -105,7 +105,8 @@ def print_reached(algorithm: str, env: str) -> None:
     known = find(algorithm).presets.get(env, {}).get("reached")
     if known:
         found = ", ".join(f"{measure} {known[measure]:.1f}" for measure in ("R100", "E100") if measure in known)
-        source = "; ".join(f"{name}: {known[name]}" for name in ("seeds", "file") if name in known)
+        source = "; ".join(f"{words}{known[name]}" for name, words in (("seeds", "seeds: "), ("file", ""))
+                           if name in known)
         print(f"published for this preset: {found}" + (f" ({source})" if source else ""))
 
 

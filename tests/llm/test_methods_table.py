@@ -15,7 +15,8 @@ def table(*names):
 def test_table_shows_only_settings_that_differ():
     found = table("grpo", "dr_grpo", "dapo")
     assert found == {"advantage": ["group", "mean", "group"], "average": ["sequence", "constant", "token"],
-                     "clip_high": ["0.2", "0.2", "0.28"], "max_rollouts": ["1", "1", "3"], "overlong": ["0", "0", "2"]}
+                     "clip_high": ["0.2", "0.2", "0.28"], "max_rollouts": ["1", "1", "3"], "overlong": ["0", "0", "2"],
+                     "minibatches": ["1", "1", "2"]}
     assert comparison(["grpo", "grpo"]) == "no setting differs between grpo and grpo"
 
 

@@ -150,15 +150,6 @@ def test_built_in_recipes_are_listed_and_can_start(name, cli, tree):
                not step.name.endswith("_dpo"))
 
 
-# Catches: a setting of the recipe that is refused, because the user's setting makes it useless.
-def test_setting_of_a_stage_may_make_one_of_the_recipe_useless():
-    stages = plan(find_recipe("llama3"), {}, {"best_1_dpo": {"samples": 2}})
-    config = next(stage.cfg for stage in stages if stage.step.name == "best_1_dpo")
-    assert (config.samples, config.pairs) == (2, 1000)
-    with pytest.raises(UserError, match="--pairs has no effect with --samples 2"):
-        plan(find_recipe("llama3"), {}, {"best_1_dpo": {"samples": 2, "pairs": 500}})
-
-
 SFT = '[stages.base]\nmethod = "sft"\n'
 WRONG = {                                                                 # text of a file, words of the error message
     "method": ('[stages.base]\nmethod = "sftt"', "stage base: there is no method 'sftt'. Did you mean 'sft'?"),
@@ -186,6 +177,16 @@ WRONG = {                                                                 # text
     "evaluate": ("evaluate = 'reverse'\n" + SFT, "evaluate must be a list of tasks"),
     "exp_name": (SFT + "exp_name = 'y'", "sft has no setting 'exp_name'"),
     "TOML": ("[stages", "mine.toml is not TOML")}
+
+
+# Catches: a setting of the recipe that is refused, because the user's setting makes it useless.
+def test_users_setting_may_make_one_of_the_recipe_useless(tmp_path):
+    (tmp_path / "mine.toml").write_text('[stages.pairs]\nmethod = "simpo"\nmargin = 0.7\n')
+    recipe = find_recipe(str(tmp_path / "mine.toml"))
+    (stage,) = plan(recipe, {}, {"pairs": {"loss": "dpo"}})
+    assert (stage.cfg.loss, stage.cfg.margin) == ("dpo", 0.7)
+    with pytest.raises(UserError, match="--margin has no effect with --loss dpo"):
+        plan(recipe, {}, {"pairs": {"loss": "dpo", "margin": 0.6}})
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -83,7 +83,7 @@ def test_dapo_skips_the_update_if_all_groups_have_zero_variance(rewards, watch):
 # reward of only the rows that are used; a denominator that includes the tokens of skipped groups.
 def test_dapo_samples_until_enough_groups_vary(watch):
     draws = [GOOD + MIXED, MIXED + GOOD, GOOD + MIXED, MIXED + MIXED, MIXED + MIXED]
-    seen = watch("dapo", lambda draw: draws[draw], total_steps=3, max_rollouts=3, overlong=0)
+    seen = watch("dapo", lambda draw: draws[draw], total_steps=3, max_rollouts=3, overlong=0, minibatches=1)
     assert [len(update[0].rewards) for update in seen.updates] == [16, 16, 8]
     for (batch, rows, adv, denominator), used in zip(seen.updates, [[1, 2], [1, 2], [0, 1]], strict=True):
         assert sorted(rows.tolist()) == [4 * group + i for group in used for i in range(4)]
@@ -96,7 +96,7 @@ def test_dapo_samples_until_enough_groups_vary(watch):
 # Catches: more rows than requested, which would make the steps of easy tasks smaller.
 def test_dapo_uses_at_most_the_requested_number_of_groups(watch):
     draws = [BAD + MIXED, MIXED + MIXED]
-    seen = watch("dapo", lambda draw: draws[draw], total_steps=1, overlong=0)
+    seen = watch("dapo", lambda draw: draws[draw], total_steps=1, overlong=0, minibatches=1)
     assert sorted(seen.updates[0][1].tolist()) == list(range(4, 12))
 
 
@@ -114,7 +114,7 @@ def test_dapo_makes_no_more_minibatches_than_there_are_responses(watch):
 # Catches: a penalty within the task's own limit, which a correct answer needs; a missing penalty; a penalty in the
 # logged reward.
 def test_dapo_penalises_responses_beyond_the_limit_of_the_task(watch):
-    seen = watch("dapo", lambda draw: GOOD + GOOD, total_steps=1, overlong=4, max_rollouts=1)
+    seen = watch("dapo", lambda draw: GOOD + GOOD, total_steps=1, overlong=4, max_rollouts=1, minibatches=1)
     (batch, _, adv, _), = seen.updates
     lengths = batch.responses.lengths
     assert lengths.max() == LIMIT + 4 and lengths.min() < LIMIT           # the buffer comes after the task's limit
