@@ -41,7 +41,7 @@ def layers(net):
     """
     if not isinstance(net, Net) or net.type != "Sequential":
         found = net.type if isinstance(net, Net) else type(net).__name__
-        raise TypeError(f"mlp returns {found}; return an nn.Sequential of nn.Linear and nn.Tanh")
+        raise TypeError(f"mlp returns an object of type {found}; return an nn.Sequential of nn.Linear and nn.Tanh")
     return tuple(layer.type if layer.type != "Linear" else "Linear({}, {})".format(*layer.sizes) + faults(
         layer, last=layer is net.layers[-1]) for layer in net.layers)
 

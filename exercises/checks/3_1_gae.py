@@ -85,6 +85,12 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~terminated)
 
 
+@gae.mistake("The sum continues through terminated episodes. The next step in the batch belongs to another episode "
+             "there too; end the sum.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~truncated)
+
+
 @gae.mistake("Where both flags are set, the episode has terminated and the time limit does not matter: V(s') must not "
              "count.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):

@@ -103,6 +103,20 @@ def _(logp, logp_old, adv, clip_ratio):
     return -(parts(logp, logp_old, clip_ratio)[0] * adv).mean()
 
 
+@clipped.mistake("You clip the ratio only from above. A bad action that has become much less likely must get no more "
+                 "gradient either; clip from below too, at 1 - clip_ratio.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio = parts(logp, logp_old, clip_ratio)[0]
+    return -torch.minimum(ratio * adv, ratio.clamp(max=1 + clip_ratio) * adv).mean()
+
+
+@clipped.mistake("You clip the ratio only from below. A good action that has become much more likely must get no more "
+                 "gradient either; clip from above too, at 1 + clip_ratio.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio = parts(logp, logp_old, clip_ratio)[0]
+    return -torch.minimum(ratio * adv, ratio.clamp(min=1 - clip_ratio) * adv).mean()
+
+
 @clipped.mistake("The ratio is inverted, so good actions become less likely; divide the new probability by the old "
                  "one.")
 def _(logp, logp_old, adv, clip_ratio):

@@ -83,6 +83,12 @@ def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma * next_value * (~terminated | truncated)
 
 
+@target.mistake("You mask V(s') only where both flags are set. Nothing follows a termination, whether or not the "
+                "time limit was reached too; mask V(s') by terminated alone.")
+def _(rew, next_value, terminated, truncated, gamma):
+    return rew + gamma * next_value * ~(terminated & truncated)
+
+
 @target.mistake("You lose the reward of the last step. A termination removes the value of later steps, not the reward "
                 "of this step.")
 def _(rew, next_value, terminated, truncated, gamma):
@@ -160,6 +166,18 @@ def _(next_obs, final_obs, terminated, truncated):
              "final_obs.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where(terminated[:, None], final_obs, next_obs)
+
+
+@obs.mistake("You use final_obs only where exactly one flag is set. Both may be set, and the episode has ended there "
+             "too; combine the flags with |.")
+def _(next_obs, final_obs, terminated, truncated):
+    return torch.where((terminated ^ truncated)[:, None], final_obs, next_obs)
+
+
+@obs.mistake("You use final_obs only where both flags are set. An episode has ended where at least one is set; combine "
+             "the flags with |.")
+def _(next_obs, final_obs, terminated, truncated):
+    return torch.where((terminated & truncated)[:, None], final_obs, next_obs)
 
 
 @obs.mistake("The choice is inverted: use final_obs for copies whose episode ended, and next_obs for the others.")

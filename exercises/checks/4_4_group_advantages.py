@@ -162,6 +162,12 @@ def _(reward, std, eps):
     return scaled(reward, std, eps, **moments(reward, deviation=reward.std(1, keepdim=True)))
 
 
+@grpo_advantages.mistake("You add eps to the variance, inside the square root; add it to the standard deviation.")
+def _(reward, std, eps):
+    variance = reward.var(1, correction=0, keepdim=True)
+    return scaled(reward, std, 0.0, **moments(reward, deviation=(variance + eps).sqrt()))
+
+
 @grpo_advantages.mistake("eps is missing: without it, groups whose rewards hardly differ get advantages as large as "
                          "those of groups that differ a lot.")
 def _(reward, std, eps):

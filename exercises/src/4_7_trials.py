@@ -28,8 +28,7 @@
 # **Look at** the first action of a trial. Which rewards of the trial change its return, and which change its advantage?
 #
 # After you have passed, read `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns
-# with the function `trial_advantages` of classic RL², which is GAE with values of 0 and $\lambda = 1$. Your function
-# below has the same name but a different job.
+# with `gae` of `spinup/core/returns.py`, with values of 0 and $\lambda = 1$.
 
 # %%
 import torch

@@ -45,10 +45,10 @@ from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.tasks.task import Task
 from spinup.algos.ppo import clipped_surrogate
-from spinup.algos.rl2 import trial_advantages
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, whiten
 from spinup.core.optim import step_size
+from spinup.core.returns import gae
 from spinup.envs.worlds.trials import Trials
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, Positive, Size, Unit
@@ -172,7 +172,7 @@ def advantages(rewards: Tensor, mask: Tensor, samples: int, gamma: float) -> tup
     over = (mask.flip(1).cumsum(1).flip(1) == 1) & (mask > 0)
     # Values of 0 and lambda = 1 give the returns; a discount counts actions, not tokens.
     zero, cut = torch.zeros_like(rewards), torch.zeros_like(over)
-    _, returns = trial_advantages(rewards, zero, zero, over, cut, gamma=gamma, lam=1.0, mask=mask)
+    _, returns = gae(rewards, zero, zero, over, cut, gamma=gamma, lam=1.0, mask=mask)
     return torch.where(mask > 0, returns - group_values(returns, samples), 0.0), returns
 
 

@@ -170,7 +170,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     kls.append(stats["kl"])
                 # The epoch's mean, because the KL of one minibatch is too noisy (Spinning Up uses
                 # the KL of the batch).
-                if cfg.target_kl and torch.stack(kls).mean() > 1.5 * cfg.target_kl:
+                stats["kl"] = torch.stack(kls).mean()
+                if cfg.target_kl and stats["kl"] > 1.5 * cfg.target_kl:
                     break
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats)
             if policy.normaliser is not None:                 # after the update, because the batch

@@ -74,7 +74,8 @@ class Config(ReplayConfig, AtariConfig):
     max_grad_norm: Positive = 10.0     # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead
 
-    ONLY_WITH = {"alpha": "prioritised", "beta": "prioritised", "epsilon": ("sigma", 0)}
+    ONLY_WITH = {"alpha": "prioritised", "beta": "prioritised", "epsilon": ("sigma", 0),
+                 "explore": ("sigma", 0)}
 
     def __post_init__(self):
         super().__post_init__()
@@ -157,9 +158,8 @@ class ReturnNetwork(nn.Module):
             width, last = self.body.width, CNN_WIDTH
         else:
             *widths, last = (obs_shape[0], *cfg.hidden)
-            self.body = nn.Identity()
-            if len(widths) > 1:
-                self.body = nn.Sequential(*relu_mlp(*widths), nn.ReLU())
+            deep = len(widths) > 1                            # a single layer has noise: no body
+            self.body = nn.Sequential(*relu_mlp(*widths), nn.ReLU()) if deep else nn.Identity()
             width = widths[-1]
         outputs = [cfg.atoms, num_actions * cfg.atoms] if cfg.dueling else [num_actions * cfg.atoms]
         last = max(1, last // len(outputs))                   # two streams, same width in total
@@ -219,8 +219,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     if not policy.support.cpu().equal(torch.linspace(cfg.v_min, cfg.v_max, cfg.atoms)):  # --init
-        low, high = policy.support[0], policy.support[-1]
-        raise UserError(f"type --v-min {low:g} --v-max {high:g}, as in the run of --init")
+        raise UserError(f"type --v-min {policy.support[0]:g} --v-max {policy.support[-1]:g}, as "
+                        "in the run of --init")
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1.5e-4,

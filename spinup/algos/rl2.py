@@ -141,17 +141,6 @@ class RecurrentActorCritic(nn.Module):
         return outputs
 
 
-def trial_advantages(rew: Tensor, values: Tensor, next_values: Tensor, over: Tensor,
-                     truncated: Tensor, *, gamma: float, lam: float,
-                     mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Advantages and returns of trials, `[B, T]` each: GAE in which a trial is one episode.
-
-    over, truncated: `terminated` and `truncated` of `gae`, for whole trials. The end of an episode
-    within a trial does not end the sum, so an action gets credit for rewards in later episodes.
-    """
-    return gae(rew, values, next_values, over, truncated, gamma=gamma, lam=lam, mask=mask)
-
-
 def to_numpy(params: Tensor | tuple[Tensor, Tensor]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Convert parameters of the action distribution, `[...]`, to numpy."""
     if isinstance(params, tuple):
@@ -205,14 +194,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if cfg.normalise_reward:
                 rew = scaler.update_and_scale(rew, rollout.terminated, rollout.truncated)
 
-            # Evaluate the batch. For advantages a trial is one episode: only its end counts.
+            # Evaluate the batch. For advantages a trial is one episode: the end of an episode
+            # within it does not end the sum, so actions get credit for later episodes.
             with torch.no_grad():
                 states = policy.remember(obs, began)                      # [N, T, H]
                 logp_old = dist.log_prob(policy.params(states), act)      # [N, T]
                 values = policy.value(states)                             # [N, T]
                 next_values = rollout.next_values(values, value_of, states)
-                adv, ret = trial_advantages(rew, values, next_values, rollout.terminated,
-                                            rollout.truncated, gamma=cfg.gamma, lam=cfg.lam)
+                adv, ret = gae(rew, values, next_values, rollout.terminated,
+                               rollout.truncated, gamma=cfg.gamma, lam=cfg.lam)
             memory["hidden"] = states[:, -1].clone()
 
             # Update: several epochs of shuffled minibatches of whole sequences.

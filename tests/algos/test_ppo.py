@@ -244,9 +244,9 @@ def test_annealing_lowers_the_learning_rate_and_target_kl_ends_epochs(tmp_path):
     assert constant["epochs"] == [2] * 4 and stopped["epochs"] == [1] * 4
 
 
-# Catches: the KL divergence of the last minibatch in place of the mean over the epoch.
+# Catches: the KL divergence of the last minibatch in place of the mean over the epoch, also in the log.
 @pytest.mark.parametrize("kls, epochs", [((0.1, 0.0), 1), ((0.0, 0.1), 1), ((0.029, 0.0), 2), ((0.0, 0.029), 2)])
-def test_mean_kl_of_an_epoch_ends_the_update(kls, epochs, tmp_path, monkeypatch):
+def test_mean_kl_of_an_epoch_is_logged_and_ends_the_update(kls, epochs, tmp_path, monkeypatch):
     calls = []
 
     def told(*args):
@@ -257,6 +257,7 @@ def test_mean_kl_of_an_epoch_ends_the_update(kls, epochs, tmp_path, monkeypatch)
     monkeypatch.setattr(ppo, "clipped_surrogate", told)
     result = train(tmp_path, lambda: Noise(*NOISE["discrete"]), target_kl=0.01)
     assert result.progress["epochs"] == [epochs] * 4 and len(calls) == 4 * 2 * epochs
+    assert result.progress["kl"] == pytest.approx([sum(kls) / 2] * 4)
 
 
 # Catches: a missing scaler. Rewards that are a thousand times as large then make values a thousand times as large.

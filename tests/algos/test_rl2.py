@@ -157,9 +157,9 @@ def test_memory_continues_in_the_next_rollout(tmp_path, monkeypatch):
 # missing advantage normalisation.
 def test_loss_of_an_update_matches_hand_calculation(tmp_path, monkeypatch):
     minimizer, make_policy, trial, kept, targets, found = (
-        FlatAdam.minimizer, rl2.make_policy, rl2.trial_advantages, [], [], [])
+        FlatAdam.minimizer, rl2.make_policy, rl2.gae, [], [], [])
     monkeypatch.setattr(rl2, "make_policy", lambda *args: kept.append(make_policy(*args)) or kept[0])
-    monkeypatch.setattr(rl2, "trial_advantages", lambda *args, **settings: targets.append(
+    monkeypatch.setattr(rl2, "gae", lambda *args, **settings: targets.append(
         trial(*args, **settings)) or targets[-1])
 
     def told(optimizer, loss):

@@ -133,15 +133,14 @@ def test_entropy_coefficient_falls_with_the_learning_rate(algorithm, train, monk
 # Catches: an inverted ratio of variances, or one that is not subtracted from 1.
 @each([vpg, trpo, ppo, rl2, self_play])
 def test_explained_variance_matches_its_definition(algorithm, train, monkeypatch):
-    kept, function = [], "trial_advantages" if algorithm is rl2 else "gae"
-    original = getattr(algorithm, function)
+    kept, original = [], algorithm.gae
 
     def watched(rew, values, *rest, **settings):
         adv, ret = original(rew, values, *rest, **settings)
         kept.append(float(1 - (ret - values).var() / ret.var()))
         return adv, ret
 
-    monkeypatch.setattr(algorithm, function, watched)
+    monkeypatch.setattr(algorithm, "gae", watched)
     found = train(algorithm).progress["explained_variance"]
     assert found == pytest.approx(kept, rel=1e-3, abs=1e-4)
 

@@ -176,18 +176,18 @@ def test_training_bootstraps_from_the_next_observation_of_each_step(algorithm, n
 
 # The tests above have gamma = lambda, and cannot tell them apart. Catches: gamma and lambda exchanged; the discount of
 # rewards for the intrinsic reward.
-@pytest.mark.parametrize("algorithm, name, given", [
-    (vpg, "gae", [(0.5, 0.25)]), (ppo, "gae", [(0.5, 0.25)]), (trpo, "gae", [(0.5, 0.25)]),
-    (rl2, "trial_advantages", [(0.5, 0.25)]), (curiosity, "gae", [(0.75, 0.25), (0.5, 0.25)])],
+@pytest.mark.parametrize("algorithm, given", [
+    (vpg, [(0.5, 0.25)]), (ppo, [(0.5, 0.25)]), (trpo, [(0.5, 0.25)]), (rl2, [(0.5, 0.25)]),
+    (curiosity, [(0.75, 0.25), (0.5, 0.25)])],
     ids=lambda x: x.__name__.rpartition(".")[2] if hasattr(x, "__name__") else "")
-def test_each_advantage_estimate_gets_its_gamma_and_lambda(algorithm, name, given, tmp_path, monkeypatch):
-    calls, original = [], getattr(algorithm, name)
+def test_each_advantage_estimate_gets_its_gamma_and_lambda(algorithm, given, tmp_path, monkeypatch):
+    calls, original = [], algorithm.gae
 
     def told(*arrays, gamma, lam, **rest):
         calls.append((gamma, lam))
         return original(*arrays, gamma=gamma, lam=lam, **rest)
 
-    monkeypatch.setattr(algorithm, name, told)
+    monkeypatch.setattr(algorithm, "gae", told)
     own = {} if algorithm in (vpg, trpo) else {"minibatches": 1}
     own |= {"bonus_gamma": 0.75} if algorithm is curiosity else {}
     algorithm.train(algorithm.Config(env="CartPole-v1", gamma=0.5, lam=0.25, num_envs=4, rollout_steps=8,
