@@ -13,10 +13,11 @@ PPO's loss, `spinup.algos.ppo.clipped_surrogate`:
     loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ],   r = pi_theta(y_t | s_t) / pi_old(y_t | s_t)
 
 `--old` chooses pi_old. With `sampler`, the default, it is the perturbed policy that sampled the
-token: r is the importance ratio. A token gets no gradient if the learner already makes it more
-likely (A > 0) or less likely (A < 0) than the sampler did, beyond the clip range. With `learner`,
-pi_old is theta before the update: r is 1 at first, and the loss treats the responses as the
-learner's own. This biases the gradient.
+token: r is the importance ratio of the token alone. A token gets no gradient if the learner already
+makes it more likely (A > 0) or less likely (A < 0) than the sampler did, beyond the clip range.
+With `learner`, pi_old is theta before the update: r is 1 at first, and the loss treats the
+responses as the learner's own. Both bias the gradient: `sampler` leaves out the ratio of the prefix
+and clips from the first step on, and `learner` leaves out all ratios.
 
 sigma is adapted once per update, to a distance d between the policies at the sampled states:
 
