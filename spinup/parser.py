@@ -2,7 +2,9 @@
 import argparse
 import os
 import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,12 +16,27 @@ ELSEWHERE = {"environment": "--env", "env-id": "--env", "learning-rate": "--lr",
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")           # line breaks, escapes
 
 
+def text_width() -> int:
+    """Return the width of help texts: that of the terminal, but at most 120 columns."""
+    return min(120, shutil.get_terminal_size((120, 24)).columns)
+
+
+def wrapped(line: str, indent: int) -> str:
+    """Wrap a line of a list at words if the output is a terminal; further lines are indented. In a pipe the line stays
+    whole, for grep."""
+    if not sys.stdout.isatty():
+        return line
+    return textwrap.fill(line, text_width(), subsequent_indent=" " * indent, break_long_words=False,
+                         break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser. It reports an error in one sentence and suggests the nearest flag for an unknown one."""
 
     def __init__(self, prog: str, description: str, **given: Any):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
-                         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=120),
+                         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28,
+                                                                             width=text_width()),
                          **given)
 
     def error(self, message: str) -> NoReturn:

@@ -145,7 +145,7 @@ def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str
         with open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):                       # splitlines would also split inside a text
                 if line.strip():
-                    rows.append((f"{path}, line {number}", json.loads(line, object_pairs_hook=one_of_each)))
+                    rows.append((f"{path}, line {number}", json.loads(line.rstrip(), object_pairs_hook=one_of_each)))
                     if not isinstance(rows[-1][1], dict):
                         raise UserError(f"{path}, line {number} is not a JSON object; write one such as {shape}")
     except OSError as error:
@@ -156,7 +156,8 @@ def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str
     except (ValueError, RecursionError) as error:
         if not number:                                                    # the path, with a null character
             raise UserError(f"{str(path)!r} is not a path ({error}); give a JSONL file") from None
-        raise UserError(f"{path}, line {number} is not JSON ({error}); write an object such as {shape}") from None
+        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise UserError(f"{path}, line {number} is not JSON ({reason}); write an object such as {shape}") from None
     return rows
 
 

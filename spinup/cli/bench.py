@@ -6,7 +6,7 @@ from pathlib import Path
 
 from llm import cli as llm_cli
 from spinup.errors import UserError
-from spinup.parser import Parser, path_of
+from spinup.parser import Parser, path_of, text_width
 
 HELP = """\
 Measure:
@@ -153,7 +153,8 @@ def paper(argv: list[str]) -> int:
                                           "goals,\nand draw a plot. Finished runs are not repeated.")
     parser.add_argument("name", choices=list(papers), metavar="NAME", help="one of the experiments below")
     parser.epilog = "\n".join(["experiments:", *(f"  {name:<22}{title_of(name)}" for name in papers)])
-    parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28, width=120)
+    parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28,
+                                     width=text_width())
     add_seeds(parser, None, "[the seeds of the goals]")
     parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
     parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",

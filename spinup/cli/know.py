@@ -4,7 +4,7 @@ import sys
 from llm.tasks.names import task_names
 from spinup import registry
 from spinup.errors import UserError, nearest
-from spinup.parser import Parser
+from spinup.parser import Parser, wrapped
 from spinup.registry import Algorithm
 
 HELP = """\
@@ -82,7 +82,8 @@ def print_title(algorithm: Algorithm, console: object) -> None:
     """Print a line with the names of an algorithm and its variants, and its summary."""
     from rich.markup import escape
     title = " | ".join([algorithm.name, *algorithm.variants])
-    console.print(f"[bold]{title}[/]  {escape(algorithm.summary)}", highlight=False, soft_wrap=True)
+    line = wrapped(f"{title}  {algorithm.summary}", 5).removeprefix(algorithm.name)
+    console.print(f"[bold]{algorithm.name}[/]{escape(line)}", highlight=False, soft_wrap=True)
 
 
 def envs(argv: list[str]) -> int:
@@ -117,7 +118,7 @@ def metrics(argv: list[str]) -> int:
     if not found:
         raise UserError(f"no metric has {word!r} in its name or meaning.{nearest(word, known)} `spinup metrics` "
                         "lists them all")
-    print("\n".join(f"{name:22}{text}" for name, text in found.items()))
+    print("\n".join(wrapped(f"{name:22}{text}", 22) for name, text in found.items()))
     return 0
 
 

@@ -1,5 +1,6 @@
 """Ids of environments: the full id for a short one, the package that registers it, and a list of all ids."""
 import importlib
+import sys
 from importlib.util import find_spec
 
 import gymnasium
@@ -55,6 +56,10 @@ def find_id(env: str) -> str:
     if package:
         its = [f"{package}:{i}" for i, spec in gymnasium.registry.items()
                if getattr(spec.entry_point, "__module__", str(spec.entry_point)).startswith(package)]
+        if hasattr(sys.modules[package], name):
+            raise UserError(f"{package}.{name} is not a registered id; in {package}, add gymnasium.register("
+                            f"\"{name}-v0\", entry_point={name}), and write {package}:{name}-v0; or train in Python "
+                            f"with env={name}")
         raise UserError(f"there is no environment {env!r}.{nearest(env, its)} {package} registers "
                         f"{', '.join(its) or 'none of its own'}")
     near = nearest(name, [*ids, *[i.rpartition("-v")[0] for i in ids]])

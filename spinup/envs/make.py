@@ -1,6 +1,7 @@
 """Create a vectorised, seeded environment with the fastest implementation that exists for it."""
 import inspect
 import os
+import re
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -20,7 +21,7 @@ from spinup.envs.memory import Inputs, Memory
 from spinup.envs.stack import FrameStack
 from spinup.envs.vector import VectorEnv
 from spinup.envs.workers import WorkerVectorEnv
-from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo
+from spinup.envs.zoo import find_zoo_id, is_parallel, is_zoo, make_zoo
 from spinup.errors import UserError, source_name
 
 EnvSource = str | Callable[..., Env | gymnasium.vector.VectorEnv] | gymnasium.vector.VectorEnv | type[Game]
@@ -40,7 +41,7 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
             a function that takes `kwargs` and makes a Gymnasium environment;
             a vector environment with Gymnasium's interface, or a function that makes one (it gets `num_envs` if it has
             such a parameter);
-            a subclass of `spinup.envs.games.Game`.
+            a subclass of `spinup.envs.games.Game`, or of PettingZoo's `ParallelEnv`.
         num_envs: number of environment copies; copies times agents, if several agents act simultaneously.
         seed: random seed; it determines every random number in the copies.
         workers: number of processes that step the copies of a Gymnasium environment; 0: this process.
@@ -74,8 +75,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
         return Duels(env, num_envs, seed)
     if is_envpool(env):
         return EnvPoolVector(env, num_envs, seed, **kwargs)
-    if is_zoo(env):
-        return make_zoo(find_zoo_id(env), num_envs, seed, **kwargs)
+    if is_zoo(env) or is_parallel(env):
+        return make_zoo(find_zoo_id(env) if is_zoo(env) else env, num_envs, seed, **kwargs)
     if isinstance(env, str) and env not in OURS:
         env = find_id(env)
     if env in OURS and not kwargs:
@@ -102,7 +103,7 @@ def steps_one_by_one(env: EnvSource, **kwargs: Any) -> bool:
     if isinstance(env, str) and not is_zoo(env) and not is_envpool(env):
         found = find_id(env)
         return not protocol(found) and (found not in OURS or bool(kwargs))
-    return callable(env) and not (isinstance(env, type) and issubclass(env, Game))
+    return callable(env) and not is_parallel(env) and not (isinstance(env, type) and issubclass(env, Game))
 
 
 def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.VectorEnv:
@@ -129,7 +130,8 @@ def check_made(made: Any) -> Any:
     """Return the result of a function given as env. UserError if it is not an environment."""
     if not isinstance(made, Env | gymnasium.vector.VectorEnv):
         raise UserError(f"the function given as env returned an object of type {type(made).__name__}; it must return a "
-                        "gymnasium.Env or a gymnasium.vector.VectorEnv")
+                        "gymnasium.Env or a gymnasium.vector.VectorEnv. For several agents, give a class that derives "
+                        "from pettingzoo.ParallelEnv")
     return made
 
 
@@ -144,6 +146,8 @@ def check_copies(env: gymnasium.vector.VectorEnv, num_envs: int, exact: bool) ->
 def make_one(env: EnvSource, **kwargs: Any) -> Env:
     """Create one plain Gymnasium environment, with its own time limit. UserError, with a solution, if this fails;
     EnvironmentFailure if the environment's code raises an exception."""
+    if is_parallel(env):
+        raise UserError(f"{source_name(env)} has several agents and cannot be rendered here; call its own render")
     if callable(env):
         made = call(env, 1, **kwargs)
         if isinstance(made, gymnasium.vector.VectorEnv):
@@ -189,6 +193,9 @@ def make_registered(env: str, **kwargs: Any) -> Env:
                             "__init__(self, render_mode=None), and add a render method") from None
         if kwargs:
             raise UserError(f"{env} does not take these settings: {error}") from None
+        if needed := re.search(r"__init__\(\) missing .*?: ((?:(?:, |,? and )?'\w+')+)", str(error)):
+            raise UserError(f"{env} cannot be made, because its class needs {needed[1]}; register the id with "
+                            "kwargs={...}, or give the argument a default") from None
         raise
 
 

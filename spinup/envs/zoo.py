@@ -6,6 +6,7 @@ The ids are PettingZoo's: classic/connect_four-v3, mpe/simple_spread-v3, atari/p
 import importlib
 import os
 import pkgutil
+import sys
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
@@ -14,12 +15,12 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Discrete
 
-from spinup.envs.faults import check_step
+from spinup.envs.faults import check_step, failed, making, place
 from spinup.envs.games import Duels, Game, Games
 from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
-from spinup.errors import UserError, nearest
+from spinup.errors import UserError, nearest, source_name
 
 # Start of the id -> modules that it needs besides PettingZoo.
 NEEDS = {"atari/": ("supersuit", "multi_agent_ale_py"), "butterfly/": ("supersuit",), "sisl/": ("supersuit",),
@@ -31,6 +32,12 @@ FAMILIES = ("atari/", "butterfly/", "classic/", "mpe/", "sisl/")
 def is_zoo(env: object) -> bool:
     """True if this is a PettingZoo id."""
     return isinstance(env, str) and env.startswith(FAMILIES)
+
+
+def is_parallel(env: object) -> bool:
+    """True if this is a user's own class of PettingZoo environments in which all agents act simultaneously."""
+    pettingzoo = sys.modules.get("pettingzoo")                            # imported if the class derives from it
+    return isinstance(env, type) and pettingzoo is not None and issubclass(env, pettingzoo.ParallelEnv)
 
 
 @cache
@@ -63,25 +70,29 @@ def find_zoo_id(env: str) -> str:
     raise UserError(f"there is no environment {env!r}.{nearest(env, zoo_ids())} `spinup envs` lists them all")
 
 
-def make_zoo(env: str, num_envs: int, seed: int, **kwargs: Any) -> VectorEnv:
+def make_zoo(env: str | type, num_envs: int, seed: int, **kwargs: Any) -> VectorEnv:
     """Create `Duels` for classic games, else `Agents`; `kwargs` are settings of the PettingZoo environment."""
-    if env.startswith("classic/"):
+    if isinstance(env, str) and env.startswith("classic/"):
         return Duels(partial(ZooGame, env, **kwargs), num_envs, seed)
     return Agents(env, num_envs, seed, **kwargs)
 
 
 def num_agents(env: object) -> int:
     """Number of `VectorEnv` rows per environment copy: 1, or the number of agents if they act simultaneously."""
-    if not is_zoo(env) or env.startswith("classic/"):
+    if not is_parallel(env) and (not is_zoo(env) or env.startswith("classic/")):
         return 1
-    one = make_one_zoo(find_zoo_id(env), "parallel")
+    one = make_one_zoo(find_zoo_id(env) if is_zoo(env) else env, "parallel")
     agents = len(one.possible_agents)
     one.close()
     return agents
 
 
-def make_one_zoo(env: str, kind: str, **kwargs: Any) -> Any:
-    """Create a PettingZoo environment of the kind "aec" or "parallel". UserError: it cannot be created."""
+def make_one_zoo(env: str | type, kind: str, **kwargs: Any) -> Any:
+    """Create a PettingZoo environment of the kind "aec" or "parallel". UserError: it cannot be created;
+    EnvironmentFailure: a user's class raises an exception."""
+    if not isinstance(env, str):
+        with making(source_name(env)):
+            return env(**kwargs)
     import pettingzoo
     from pettingzoo.env_registry.exceptions import FailedToImport
     try:
@@ -209,33 +220,34 @@ class Agents(VectorEnv):
     why_not_saved = "the state of PettingZoo's environments cannot be read"
     shown_by = ()
 
-    def __init__(self, env: str, num_envs: int, seed: int, **kwargs: Any):
+    def __init__(self, env: str | type, num_envs: int, seed: int, **kwargs: Any):
         super().__init__(num_envs)
-        self.name = env
+        self.source, self.name = env, source_name(env)
         first = self._make(**kwargs)
         self.agents = list(first.possible_agents)
         k = len(self.agents)
         if num_envs % k:
-            raise UserError(f"--num-envs {num_envs} is not a multiple of {k}, the number of agents of {env}; choose "
-                            f"{k * max(1, round(num_envs / k))}")
+            raise UserError(f"--num-envs {num_envs} is not a multiple of {k}, the number of agents of {self.name}; "
+                            f"choose {k * max(1, round(num_envs / k))}")
         self.envs = [first, *(self._make(**kwargs) for _ in range(num_envs // k - 1))]
         actions = [first.action_space(agent) for agent in self.agents]
         if any(space != actions[0] for space in actions):
-            raise UserError(f"the agents of {env} have different actions, so one policy cannot play all of them; "
+            raise UserError(f"the agents of {self.name} have different actions, so one policy cannot play all of them; "
                             "choose another, such as mpe/simple_spread-v3")
         self.observation_space, self.action_space = first.observation_space(self.agents[0]), actions[0]
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
         self.seeds = copy_seeds(seed, num_envs // k)
 
     def _make(self, **kwargs: Any) -> Any:
-        import supersuit
-        env = make_one_zoo(self.name, "parallel", **kwargs)
+        env = make_one_zoo(self.source, "parallel", **kwargs)
         if self.name.startswith("atari/"):
+            import supersuit
             env = supersuit.frame_skip_v0(supersuit.max_observation_v0(env, 2), 4)
             env = supersuit.resize_v1(supersuit.color_reduction_v0(env, "full"), 84, 84)
             return supersuit.agent_indicator_v0(supersuit.frame_stack_v1(env, 4))   # all agents see the same frames
         spaces: list[Space] = [env.observation_space(agent) for agent in env.possible_agents]
         if any(space != spaces[0] for space in spaces):
+            import supersuit
             env = supersuit.agent_indicator_v0(supersuit.pad_observations_v0(env))
         return env
 
@@ -258,10 +270,14 @@ class Agents(VectorEnv):
         for i, env in enumerate(self.envs):
             rows = slice(i * k, (i + 1) * k)
             acts = {agent: to_native(self.action_space, a) for agent, a in zip(self.agents, action[rows], strict=True)}
-            seen, rewards, ended, cut, _ = env.step(acts)
-            obs[rows] = self._rows(seen)
-            for values, given in ((reward, rewards), (terminated, ended), (truncated, cut)):
-                values[rows] = [given[agent] for agent in self.agents]
+            try:
+                seen, rewards, ended, cut, _ = env.step(acts)
+                obs[rows] = self._rows(seen)
+                for values, given in ((reward, rewards), (terminated, ended), (truncated, cut)):
+                    values[rows] = [given[agent] for agent in self.agents]
+            except Exception as error:
+                where = place(int(self.episode_length[rows][0]) + 1, i, action[rows])
+                raise failed(self.name, error, where) from error
             if (over := terminated[rows] | truncated[rows]).any():
                 if not over.all():
                     raise UserError(f"in {self.name} some agents leave before the others, which is not supported; "

@@ -38,7 +38,9 @@ def checked(name: str, hint: Any, value: Any) -> Any:
             return value                                                  # the last: a vector environment
         return checked(name, next(a for a in args if a is not type(None)), value)
     if origin is tuple:
-        if not isinstance(value, list | tuple) or not value:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{flag(name)} must be a list such as [64, 64], not {value!r}")
+        if not value:
             raise UserError(f"{flag(name)} must be numbers such as 64,64, not {value!r}")
         return tuple(checked(name, args[0], v) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

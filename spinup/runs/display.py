@@ -155,6 +155,9 @@ class Display:
 
     def _table(self, row: dict[str, float], left: str) -> Group:
         table = Table(box=None, show_header=False, padding=(0, 2))
+        for _ in range(2):
+            table.add_column()
+            table.add_column(min_width=10)                                # so that columns do not move between rows
         items = [(k, number(v)) for k, v in row.items() if k not in ("epoch", "steps")]
         half = (len(items) + 1) // 2
         for i in range(half):
@@ -188,8 +191,8 @@ def ending(folder: str, steps: int, seconds: float, run: Hooks) -> Iterator[str]
     steps: those of the run so far. seconds: its training time.
     """
     if run.status == "finished":
-        files = "; ".join(f"{kind}: {folder}/{name}" for kind, name in run.results.items())
-        yield f"{steps:,} {run.unit} in {duration(seconds)}, {pace(steps / seconds)} a second; {run.summary()}; {files}"
+        yield f"{steps:,} {run.unit} in {duration(seconds)}, {pace(steps / seconds)} a second; {run.summary()}"
+        yield "\n".join(f"  {kind}: {folder}/{name}" for kind, name in run.results.items())
         more = {"resume": f" --total-steps {2 * steps}"}                  # otherwise there is nothing left to do
         yield "\n".join(f"  {run.program if w == 'resume' else 'spinup'} {w} {quoted(folder)}{more.get(w, '')}"
                         for w in run.next_words)

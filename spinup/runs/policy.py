@@ -56,9 +56,16 @@ class Policy:
         batch = np.asarray(self.view(obs), self.dtype)[None]
         return to_native(self.action_space, self.act_batch(batch, deterministic)[0])
 
-    def act_batch(self, obs: np.ndarray, deterministic: bool = True) -> np.ndarray:
-        """Return actions for N observations `[N, *shape]` of a `VectorEnv`, as its `step` needs them."""
-        params, dist = self.outputs(np.asarray(obs, self.dtype)), self.module.dist
+    def act_batch(self, obs: Any, deterministic: bool = True) -> np.ndarray:
+        """Return actions for N observations `[N, *shape]` of a `VectorEnv`, as its `step` needs them. A list of
+        dictionaries is a batch too. ValueError for a single observation, or another shape."""
+        if isinstance(obs, list | tuple) and any(isinstance(one, Mapping) for one in obs):
+            obs = [self.view(one) for one in obs]
+        obs = np.asarray(obs, self.dtype)
+        if obs.shape[1:] != self.shape or not obs.ndim:
+            raise ValueError(f"a batch of observations has shape [N, {', '.join(map(str, self.shape))}], but this one "
+                             f"has {[*obs.shape]}; use act for one observation")
+        params, dist = self.outputs(obs), self.module.dist
         act = dist.mode(params) if deterministic else dist.sample(params, dist.noise(self.rng, (len(obs),)))
         return dist.to_env(act)
 

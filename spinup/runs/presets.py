@@ -111,4 +111,9 @@ def read_toml(path: Path, config: type[RunConfig]) -> dict[str, Any]:
             raise UserError(f"{path} has {name} and {same}, which are the same setting; leave one out")
     data = {k.replace("-", "_"): v for k, v in data.items()}
     check_names(data, settings_of(config), f"{path}: there is no setting")
+    for name, value in data.items():
+        try:
+            checked(name, types_of(config)[name], value)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
     return data

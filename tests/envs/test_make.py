@@ -273,3 +273,20 @@ def test_environments_have_names_and_are_listed():
     assert source_name("Hopper-v5") == "Hopper-v5"
     assert source_name(Ears) == "Ears" and source_name(lambda: Ears()) == "lambda"
     assert {"CartPole-v1", "Humanoid-v5"} <= set(registered())
+
+
+# Catches: a traceback for a class whose arguments the id does not give; a class that is taken for an unknown id.
+def test_class_in_place_of_an_id_or_without_its_arguments_is_explained(tmp_path, monkeypatch, registry):
+    (tmp_path / "my_rooms.py").write_text(
+        "import gymnasium\n"
+        "class Rooms(gymnasium.Env):\n"
+        "    def __init__(self, number, render_mode=None):\n"
+        "        pass\n"
+        "class Halls(Rooms):\n"
+        "    pass\n"
+        "gymnasium.register('Rooms-v0', entry_point=Rooms)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="Rooms-v0 cannot be made, because its class needs 'number'; register the id"):
+        make("my_rooms:Rooms-v0")
+    with pytest.raises(UserError, match=r"my_rooms\.Halls is not a registered id; in my_rooms, add gymnasium"):
+        make("my_rooms:Halls")

@@ -3,17 +3,19 @@ from functools import partial
 
 import numpy as np
 import pytest
-from gymnasium.spaces import flatdim
+from gymnasium.spaces import Box, Discrete, flatdim
 from mpe2 import simple_spread_v3
+from pettingzoo import ParallelEnv
 from pettingzoo.classic import connect_four_v3
 
 import spinup
 from spinup.envs import make
 from spinup.envs.games import Duels, random_move, see
 from spinup.envs.ids import find_id
+from spinup.envs.make import make_one
 from spinup.envs.vector import generator
 from spinup.envs.zoo import ZooGame
-from spinup.errors import UserError
+from spinup.errors import EnvironmentFailure, UserError
 from spinup.registry import find
 from spinup.runs.presets import configure
 from spinup.view.evaluate import evaluate
@@ -174,6 +176,53 @@ def test_one_policy_plays_all_agents_and_is_evaluated_with_all(episodes, whole, 
     found = evaluate(result.policy, "mpe/simple_spread-v3", episodes=episodes)
     assert len(found.returns) == whole and set(found.lengths) == {25} and found.mean < 0
     assert len(result.progress["test_return"]) > 0
+
+
+class Copying(ParallelEnv):
+    """Two agents, five steps: an agent gets 1 if it repeats the bit that it sees. Left: what `step` leaves out."""
+
+    possible_agents, left = ("a", "b"), ()
+
+    def observation_space(self, agent):
+        return Box(0, 1, (1,), np.float32)
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def see(self):
+        self.bits = dict(zip(self.possible_agents, self.rng.integers(2, size=2), strict=True))
+        return {agent: np.array([bit], np.float32) for agent, bit in self.bits.items()}
+
+    def reset(self, seed=None, options=None):
+        self.rng, self.time = np.random.default_rng(seed), 0
+        return self.see(), {}
+
+    def step(self, actions):
+        self.time += 1
+        rewards = {a: float(actions[a] == self.bits[a]) for a in actions if a not in self.left}
+        return self.see(), rewards, dict.fromkeys(actions, False), dict.fromkeys(actions, self.time == 5), {}
+
+
+# Catches: agents of a user's class that exchange their rows; a class that is called as if it made a Gymnasium env.
+def test_own_class_with_several_agents_is_trained_and_evaluated(tmp_path):
+    result = spinup.ppo(Copying, num_envs=8, rollout_steps=64, total_steps=8192, lr=1e-2, threads=1, quiet=True,
+                        log_dir=tmp_path.as_posix(), tensorboard=False)
+    found = evaluate(result.policy, Copying, episodes=3)
+    assert found.agents == 2 and found.returns == [5.0] * 4 and "copying" in result.directory.name.lower()
+
+
+def test_faults_of_an_own_class_with_several_agents_are_named():
+    class Forgetful(Copying):
+        left = ("b",)
+
+    envs = make(Forgetful, 4)
+    envs.reset()
+    with pytest.raises(EnvironmentFailure, match="Forgetful raised KeyError: 'b', at step 1 of an episode, in copy 0"):
+        envs.step(np.zeros(4, int))
+    with pytest.raises(UserError, match="--num-envs 3 is not a multiple of 2, the number of agents of Copying"):
+        make(Copying, 3)
+    with pytest.raises(UserError, match="Copying has several agents and cannot be rendered"):
+        make_one(Copying)
 
 
 # Catches: one generator for the seeds of the games and for the openings of duels.

@@ -249,7 +249,8 @@ def test_environment_in_the_file_selects_the_preset(tmp_path):
 
 @pytest.mark.parametrize(("text", "words"), [
     ("lr = = 3", "is not TOML"), ("totl_steps = 3", "there is no setting 'totl_steps'. Did you mean 'total_steps'?"),
-    ("[ppo]\nlr = 3", "there is no setting 'ppo'"), ("\xff\xfe", "is not TOML")])
+    ("[ppo]\nlr = 3", "there is no setting 'ppo'"), ("\xff\xfe", "is not TOML"),
+    ("lr = 'x'", "--lr must be a number, not 'x'"), ("hidden = 16", "must be a list such as [64, 64], not 16")])
 def test_invalid_settings_file_is_refused(text, words, tmp_path):
     (tmp_path / "mine.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError) as refused:

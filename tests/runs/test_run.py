@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from gymnasium.spaces import Box, Dict, Discrete
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from spinup import load, ppo, vpg
@@ -466,3 +467,22 @@ def test_policy_accepts_a_list_of_observations(tmp_path):
                  tensorboard=False, log_dir=str(tmp_path)).policy
     observation = [0.0, 0.1, 0.0, -0.1]
     assert policy.act_batch([observation]).tolist() == [policy.act(observation)]
+    with pytest.raises(ValueError, match=r"a batch of observations has shape \[N, 4\], but .* \[4\]; use act"):
+        policy.act_batch(observation)
+
+
+def test_policy_accepts_a_list_of_dictionaries(tmp_path):
+    class Rooms(gymnasium.Env):
+        observation_space = Dict({"at": Box(0, 1, (2,)), "door": Discrete(3)})
+        action_space = Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return {"at": np.zeros(2, np.float32), "door": 1}, {}
+
+        def step(self, action):
+            return {"at": np.ones(2, np.float32), "door": 2}, 1.0, True, False, {}
+
+    policy = ppo(Rooms, total_steps=64, num_envs=2, rollout_steps=16, quiet=True, tensorboard=False,
+                 log_dir=str(tmp_path)).policy
+    seen = [{"at": [0.0, 1.0], "door": 0}, {"at": [1.0, 0.5], "door": 2}]
+    assert policy.act_batch(seen).tolist() == [policy.act(one) for one in seen]

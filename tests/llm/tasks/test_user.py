@@ -178,7 +178,7 @@ def test_reward_must_accept_prompt_and_response():
 
 # Catches: a fault in the prompts that is found later, or is reported without its place.
 @pytest.mark.parametrize(("text", "words"), [
-    ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"),
+    ('{"prompt": "a"}\n{"prompt" "b"}\n', r"line 2 is not JSON \(Expecting ':' delimiter, column 11\)"),
     ('{"prompt": "a"}\n\n"b"', "line 3 is not a JSON object"),
     ('{"prompt": "a"}\n{"question": "b"}', "line 2 has no text as its prompt"),
     ('{"prompt": "a"}\n{"prompt": " "}', "line 2 has no text as its prompt"), ('{"prompt": 5}', "line 1 has no text"),
