@@ -76,13 +76,17 @@ class HFTokenizer:
                 raise UserError(f"the model's chat template has no argument {name!r}.{nearest(name, words)}")
 
     def _as_in(self, file: Path) -> None:
-        """Split text into words as tokenizer.json says.
+        """Split text into words as tokenizer.json says, and have no token that it lacks.
 
         transformers replaces these rules by those of the class in tokenizer_config.json. For SmolLM2 this would drop
-        the rule that each digit is a token.
+        the rule that each digit is a token. The class may also add a token, as that of Qwen2 does if the file has no
+        `<|endoftext|>`; then the general class is used, which adds only tokens that the files name.
         """
         from tokenizers import Tokenizer as Rules
+        from transformers import PreTrainedTokenizerFast
         rules = Rules.from_file(str(file))
+        if len(self.tokenizer) > rules.get_vocab_size():
+            self.tokenizer = PreTrainedTokenizerFast.from_pretrained(file.parent, local_files_only=True)
         if hasattr(self.tokenizer, "backend_tokenizer"):
             for name in ("normalizer", "pre_tokenizer", "decoder"):
                 setattr(self.tokenizer.backend_tokenizer, name, getattr(rules, name))

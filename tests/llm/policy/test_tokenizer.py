@@ -249,3 +249,19 @@ def test_growing_text_equals_the_decoded_tokens(made):
     for n in range(1, len(ids) + 1):
         assert text(ids[:n]) == tokenizer.decode(ids[:n])
     assert text.context > len(ids) // 2                                   # else all tokens are decoded again
+
+
+# Catches: a token that the class of the model type adds, so that the tokenizer has more tokens than the model.
+def test_tokenizer_has_no_token_that_its_file_lacks(tmp_path):
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    core = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = tokenizers.decoders.ByteLevel()
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|end|>", pad_token="<|pad|>")
+    whole.chat_template = LLAMA
+    whole.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "eos_token_id": 256}))
+    assert len(transformers.AutoTokenizer.from_pretrained(tmp_path)) == 259
+    tokenizer = HFTokenizer(tmp_path)
+    assert (tokenizer.vocab_size, tokenizer.end, tokenizer.chats) == (258, 256, True)
+    assert tokenizer.decode(tokenizer.encode("1 + 2")) == "1 + 2"
