@@ -24,6 +24,7 @@ from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import comments
 from spinup.runs.convert import flag
+from spinup.runs.folders import lock
 from spinup.runs.training import Training
 from spinup.runs.trust import check_modules
 
@@ -285,6 +286,8 @@ def test_damaged_or_malicious_checkpoint_is_refused_and_runs_no_code(cli, tree, 
         (tmp_path / RUN / "result.json").write_text(json.dumps(result))
         check_refused(cli("eval", RUN), "runs/x/x_s1 holds no checkpoint.pt yet; `spinup resume runs/x/x_s1` starts it "
                                         "from its config.json")
+    with lock(tmp_path / RUN):                                            # as if a process were training
+        check_refused(cli("eval", RUN), "runs/x/x_s1 is training now and has not saved a checkpoint yet; try again")
 
 
 # Catches: a missing entry that raises a KeyError only when it is used.

@@ -22,6 +22,7 @@ import torch
 from spinup.errors import UserError
 from spinup.runs.display import quoted
 from spinup.runs.files import TEMPORARY, write_whole
+from spinup.runs.folders import in_use
 from spinup.runs.reading import FAULTS, room_for
 from spinup.runs.records import lost_checkpoint
 from spinup.runs.tensors import NAMES, map_tensors, write_tensors
@@ -143,6 +144,8 @@ def read_checkpoint(path: Path) -> Any:
         lost = ""
         with suppress(UserError):                             # a damaged result.json says nothing about checkpoints
             lost = lost_checkpoint(path.parent)
+        if in_use(path.parent):
+            lost = f"{path.parent} is training now and has not saved a checkpoint yet; try again later"
         raise UserError(lost or f"{path.parent} holds no {path.name} yet; `spinup resume {quoted(str(path.parent))}` "
                         "starts it from its config.json") from None
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
