@@ -2,6 +2,7 @@
 import inspect
 import os
 import re
+import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -177,7 +178,9 @@ def make_registered(env: str, **kwargs: Any) -> Env:
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()
-        made = gymnasium.make(env, disable_env_checker=True, **kwargs)
+        with warnings.catch_warnings():                                   # who asks for a picture says what is missing
+            warnings.filterwarnings("ignore", "(?s).*is not in the possible render_modes", UserWarning)
+            made = gymnasium.make(env, disable_env_checker=True, **kwargs)
         as_here = getattr(WORLDS.get(env), "as_here", None)
         return as_here(made) if as_here else made
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
