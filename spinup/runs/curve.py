@@ -28,6 +28,7 @@ STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "a
          "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e8e8e8", "lines.solid_capstyle": "round",
          "legend.framealpha": 0.85, "legend.edgecolor": "none", "legend.fontsize": 9, "legend.title_fontsize": 8,
          "axes.formatter.useoffset": False, "savefig.dpi": 150, "text.parse_math": False,    # $ in a name of the user's
+         "axes.prop_cycle": f"cycler(color={[*COLOURS]})",
          "svg.hashsalt": "spinup"}                           # the same curves give the same file
 TRUTH = "held_out_gold"                                      # true reward, logged if a reward model gives the rewards
 # Contents of `curve.png` by measure, or for the true reward if it is known: the label of the y axis and the columns to

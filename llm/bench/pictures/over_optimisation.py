@@ -111,7 +111,7 @@ def finish(seeds: list[int], out: Path, best: dict[Any, Any], ppo: dict[Any, Any
                 axes.plot(x, mean[n][how]["proxy"], color=COLOURS[i], linewidth=1.2, linestyle=":")
             axes.set(title=title, xlabel="√KL to the initial policy, √nats per response")
         first = made.axes[0]
-        first.set_ylabel("deviations above the teacher")
+        first.set_ylabel("standard deviations above the teacher")
         first.plot([], [], color="#444444", linewidth=2.0, label="true reward")
         first.plot([], [], color="#444444", linewidth=1.2, linestyle=":", label="learned reward")
         first.legend(loc="upper left")

@@ -53,7 +53,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                           alpha=0.7)
             axes.set(title=grid, xlabel="million environment steps", ylabel="mean return of the last 100 episodes",
                      ylim=(-0.02, 1))
-            axes.legend()
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
     raw = {"success": success, "cells": cells, "random_success": [luck, luck_in_rooms], "random_cells": by_chance}
     return Paper("Curiosity on MiniGrid (Burda et al. 2018)", lines, draw, raw), together(of)

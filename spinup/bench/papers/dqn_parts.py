@@ -34,7 +34,7 @@ ACTIONS, CORRIDOR = (5, 10, 20), (10, 0.95)             # numbers of actions; le
 CHAIN, GAMMA, NEAR = 5, 0.9, 1 / 4      # C51: length, discount, largest share of a point mass's Wasserstein distance
 STEPS = (1, 2, 5, 10)
 LENGTH, EXPLORE = 20, "Chain-20-v0"     # n steps and noise
-KINDS = {"noisy_dqn": ("#0072B2", "noisy networks"), "vanilla_dqn": ("#D55E00", "epsilon-greedy")}
+KINDS = {"noisy_dqn": "noisy networks", "vanilla_dqn": "epsilon-greedy"}
 FLAGS = ("--total-steps", "8700", "--gamma", "0.99", "--hidden", "16,16", "--batch-size", "32", "--learning-starts",
          "145", "--lr", "2e-3", "--update-every", "4", "--update-ratio", "0.5", "--target-every", "25",
          "--threads", "1", "--test-episodes", "1")
@@ -76,16 +76,17 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                "" if n == 1 else "fewer than with n = 1", n == 1 or updates < spread[0])
           for n, updates in zip(STEPS, spread, strict=True)),
         *(Line(f"{EXPLORE}: share of test episodes that reach its far end, {words}", "", far[kind])
-          for kind, (_, words) in KINDS.items()),
+          for kind, words in KINDS.items()),
         Line(f"{EXPLORE}: noisy networks minus epsilon-greedy", "", far["noisy_dqn"] - far["vanilla_dqn"], "> 0",
              far["noisy_dqn"] > far["vanilla_dqn"])]
 
     def draw(figure: Any) -> None:
+        figure.set_size_inches(9, 5.4)
         bias, replay, corridor, returned, steps, noise = figure.subplots(2, 3).flat
         for double, words in ((False, "Q-learning"), (True, "double")):
             bias.plot(left[double], label=words)
-        bias.axhline(OPTIMAL, color="0.6", linewidth=0.8, linestyle="--")
-        bias.set(title="maximisation bias", xlabel="episode", ylabel="share of left")
+        bias.axhline(OPTIMAL, color="0.6", linewidth=0.8, linestyle="--", label="optimal, epsilon-greedy")
+        bias.set(title="maximisation bias", xlabel="episode", ylabel="share of left", ylim=(0, 1.4), yticks=(0, 0.5, 1))
         for alpha, words in ((0.0, "uniform"), (0.7, "prioritised")):
             replay.plot(STATES, np.log10(cliff[alpha]), marker="o", label=words)
         replay.set(title="blind cliffwalk", xlabel="states", ylabel="log10 of updates", xticks=STATES)
@@ -97,10 +98,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         returned.plot(chains[0][0], np.cumsum(chains[0][1]), label="C51")
         returned.set(title="stochastic chain", xlabel="return", ylabel="probability of less")
         steps.plot(STEPS, spread, marker="o")
-        steps.set(title="n-step returns", xlabel="n", ylabel="updates", xticks=STEPS)
-        for kind, (colour, words) in KINDS.items():
+        steps.set(title="n-step returns", xlabel="n", ylabel="updates until\nthe reward arrives", xticks=STEPS)
+        for kind, words in KINDS.items():
             episodes = np.array(curves[kind][0]["steps"]) / (LENGTH + 9)
-            noise.plot(episodes, np.mean([x["test_return"] for x in curves[kind]], 0), color=colour, label=words)
+            noise.plot(episodes, np.mean([x["test_return"] for x in curves[kind]], 0), label=words)
         noise.set(title=f"chain of {LENGTH} states", xlabel="episodes", ylabel="mean test return")
         for axes in (bias, replay, corridor, returned, noise):
             axes.legend(fontsize=7)

@@ -73,7 +73,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle="--", label="initial policy")
         axes.set(title="number guessing in five turns", xlabel="thousand tokens of games to learn from",
                  ylabel="success in held-out games", ylim=(0, 1.03))
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=3)
 
     raw = {"seeds": list(seeds), "initial": begun, "success": reached, "success_at_equal_tokens": equal,
            "tokens": tokens, "testbed_kl": distance,

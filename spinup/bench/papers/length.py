@@ -67,7 +67,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         left.set(title="length", xlabel="updates", ylabel="tokens of a response", ylim=(0, None))
         right.set(title="accuracy against length (end: dot)", xlabel="tokens of a response",
                   ylabel="held-out accuracy", ylim=(-0.03, 1.03), xlim=(0, None))
-        left.legend(fontsize="small")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
     raw = {"initial": begun, "accuracy": reached, "tokens": tokens, "seeds": list(seeds),
            "curves": {kind: [columns(folder, *CURVES) for folder in found] for kind, found in of.items()}}

@@ -27,7 +27,7 @@ METHODS = {                             # name: method, its settings on small mo
 FREE = ("grpo", "gspo-paper")           # without a goal; learning rates of small models need a wider clip range
 REAL, SENTENCE = "smollm2", "sentence"
 EQUAL = ("--held-out", "64", "--total-steps", "7", "--lr", "2e-5")      # with SmolLM2; the preset of GRPO
-ALL = {"grpo": ("GRPO", "#0072B2"), "gspo": ("GSPO", "#D55E00"), "cispo": ("CISPO", "#009E73"),
+ALL = {"grpo": ("GRPO", "#0072B2"), "gspo": ("GSPO", "#F0A080"), "cispo": ("CISPO", "#009E73"),
        "sapo": ("SAPO", "#CC79A7"), "dr_grpo": ("Dr. GRPO", "#E69F00"), "dapo": ("DAPO", "#56B4E9"),
        "rloo": ("RLOO, one step per batch", "0.4")}
 ABSENT = "is not on this machine"       # words of the error if SmolLM2 was not fetched
@@ -60,13 +60,14 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             for method, (_, _, colour, words) in METHODS.items():
                 plot_runs(axis, trained[task, method], "steps", "held_out_accuracy", words, color=colour)
             axis.set(title=task, xlabel="updates", ylabel="held-out accuracy", ylim=(-0.03, 1.03))
-        axes[0].legend(fontsize="x-small")
         if sentences:
             for method, folder in sentences.items():
-                words, colour = ALL[method]
-                plot_runs(axes[-1], [folder], "steps", "held_out_reward", words, color=colour)
+                words, colour = ALL[method]                               # GSPO has the clip range of the paper
+                plot_runs(axes[-1], [folder], "steps", "held_out_reward", None if method in METHODS else words,
+                          color=colour, marker="o", markersize=4)
             axes[-1].set(title=f"{SENTENCE}, SmolLM2", xlabel="updates", ylabel="held-out reward", ylim=(-0.03, 1.03))
-            axes[-1].legend(fontsize="x-small")
+        named = {words: shown for axis in axes for shown, words in zip(*axis.get_legend_handles_labels(), strict=True)}
+        figure.legend(named.values(), named, loc="outside lower center", ncols=3)
 
     raw = {"accuracy": {task: {method: reached[task, method] for method in METHODS} for task in TASKS},
            SENTENCE: last, "seeds": list(seeds),

@@ -55,9 +55,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     def draw(figure: Any) -> None:
         for axis, (column, label) in zip(figure.subplots(1, len(COLUMNS)), COLUMNS.items(), strict=True):
             for kind, (_, _, colour, words) in KINDS.items():
-                plot_runs(axis, of[kind], "steps", column, words, color=colour)
+                plot_runs(axis, of[kind], "steps", column, words, color=colour, linewidth=1,
+                          zorder=3 if kind == "magistral" else 2)
             axis.set(xlabel="updates", ylabel=label)
-        axis.legend(fontsize="x-small")
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     raw = {"initial": begun, "accuracy": reached, "entropy": entropies, "seeds": list(seeds),
            "curves": {kind: [columns(folder, "steps", *COLUMNS) for folder in found] for kind, found in of.items()}}

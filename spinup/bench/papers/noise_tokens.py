@@ -68,13 +68,12 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         for n, colour in COLOURS.items():
             for kind, style in (("noise", "-"), ("sampling", ":")):
                 of = [read_progress(folder) for folder in folders[n, kind]]
-                right.plot(np.array(of[0]["steps"]) * 128, np.mean([p["held_out_accuracy"] for p in of], 0), style,
+                right.plot(np.array(of[0]["steps"]) * 0.128, np.mean([p["held_out_accuracy"] for p in of], 0), style,
                            color=colour, label=f"N = {n}" if kind == "noise" else None)
-        right.plot([], [], ":", color="black", label="GRPO, sampling only")
-        right.set(title="Chain in tokens", xlabel="responses", ylabel="share of responses that are right")
-        for axes in (left, right):
+        right.set(title="Chain in tokens", xlabel="thousand responses", ylabel="share of responses that are right")
+        for axes, title in ((left, None), (right, "dotted: GRPO, sampling only")):
             axes.set(ylim=(-0.03, 1.03))
-            axes.legend(loc="center right", fontsize="small")
+            axes.legend(loc="center right", fontsize="small", title=title)
 
     return Paper("Parameter noise on tokens (Plappert et al. 2018)", lines, draw, {"tokens": raw}), [
         *together(folders), *together(classic)]

@@ -37,7 +37,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             plot_runs(axes, folders[kind], "steps", "watching", WORDS[kind], scale=1e6, rows=ROWS, color=colour,
                       linewidth=1.4, alpha=0.8)
         axes.set(title="Time with a noisy television in sight", xlabel="million environment steps",
-                 ylabel=f"share of steps, of {ROWS} rows", ylim=(0, 1))
+                 ylabel=f"share of steps (mean of {ROWS} rows)", ylim=(0, 1))
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
 
     return Paper("The noisy television (Burda et al. 2018)", lines, draw, {"watching": share}), together(folders)

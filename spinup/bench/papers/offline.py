@@ -81,7 +81,8 @@ def draw(figure: Any, raw: dict[str, Any]) -> None:
             [named[words]] = axes.plot(steps, returns.mean(0), color=colour, linewidth=2)
         named["mean of the dataset"] = axes.axhline(mean(raw["dataset_returns"][name]), color="0.4", linewidth=0.8,
                                                     linestyle="--")
-        axes.set(title=name, xlabel="thousand gradient steps", ylabel="test return")
+        axes.set(title=name, ylabel="test return")
+        axes.set_xlabel("thousand gradient steps", fontsize="small")
     figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8,
                   title="mean over the seeds; pale: single seeds", title_fontsize=8)
 

@@ -74,7 +74,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                 middle.plot(range(3), found, "o-", color=colour, label=None if k else task)
         middle.set(title="qwq: two stages", xticks=range(3), xticklabels=["base", "stage 1", "stage 2"],
                    ylabel="accuracy", ylim=(-0.03, 1.03))
-        middle.legend(loc="upper left", fontsize="small", frameon=False)
+        middle.legend(loc="lower left", fontsize="small", frameon=False)
         for stage, colour in (("sft", "0.6"), ("ppo", "#D55E00"), ("ppo_ptx", "#009E73")):
             right.plot(after("instructgpt", stage, TASTE), after("instructgpt", stage, OLD), "o", color=colour,
                        label={"sft": "imitation", "ppo": "PPO", "ppo_ptx": "PPO with the mix"}[stage])

@@ -51,8 +51,9 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("rank correlation of rating and training in Connect Four", "", ranks["connect_four"])]
 
     def draw(figure: Any) -> None:
-        panels = (("rating", "rating in a tournament, mean 1200"), ("lost", "share of games lost to random moves"))
-        for i, (name, label) in enumerate(panels):
+        panels = (("rating", "rating", "rating in a tournament, mean 1200"),
+                  ("lost", "games lost", "share of games lost to random moves"))
+        for i, (name, title, label) in enumerate(panels):
             axes = figure.add_subplot(1, 2, i + 1)
             for kind, colour, words in (("board", "#0072B2", "board and legal-action mask"),
                                         ("tokens", "#D55E00", "text, no mask")):
@@ -60,7 +61,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                     share = np.array(found["steps"]) / max(found["steps"])
                     axes.plot(share, found[name], marker="o", markersize=3, linewidth=1.3, color=colour,
                               label=words if k == 0 else None)
-            axes.set(title="tic-tac-toe", xlabel="share of the training", ylabel=label)
+            axes.set(title=title, xlabel="share of the training", ylabel=label)
+        figure.suptitle("tic-tac-toe")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
     raw = {"results": results, "ranked": ranked}

@@ -75,6 +75,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                 plot_runs(axes, of[kind], "steps", name, words, color=colour)
             axes.axhline(mean(begun[kind]), color="0.6", linewidth=0.8, linestyle="--", label="initial accuracy")
             axes.set(title=f"initial policy of {KINDS[kind][1]}", xlabel="updates without labels", ylim=(-0.03, 1.03))
+        panels[0].set_ylabel("share of responses or groups")
         panels[0].legend(fontsize="small", loc="lower right")
 
     raw = {"initial": begun, "greedy": greedy, "accuracy": reached, "seconds": seconds, "told": told,
