@@ -9,6 +9,7 @@ An algorithm is a Python file with a TOML file of the same name beside it. The r
 The TOML file holds information that the code does not contain: see `spinup/about.py`.
 """
 import importlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from spinup.modules import inside, source
 FAMILIES = {"": "spinup", "llm": "llm"}
 # Names of commands, by family; the command line adds them.
 COMMANDS: dict[str, set[str]] = {family: set() for family in FAMILIES}
+PARTS = (("class", "class", "Config"), ("def", "function", "train"))      # of an algorithm's file, in code and in words
 
 
 @dataclass(frozen=True)
@@ -187,15 +189,45 @@ def by_module(module: str, name: str, family: str) -> Algorithm | None:
     path = source(module) if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module) else None
     if path is None:
         return None
+    return None if lacking(path) else Algorithm(name, family, module, path)
+
+
+def lacking(path: Path) -> list[str]:
+    """Return what a Python file lacks as an algorithm, by its text."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    if not all(re.search(rf"^{line}\b", text, re.MULTILINE) for line in ("class Config", "def train")):
-        return None
-    return Algorithm(name, family, module, path)
+    return [f"{what} {name}" for line, what, name in PARTS if not re.search(rf"^{line} {name}\b", text, re.MULTILINE)]
+
+
+def why_not(name: str) -> str:
+    """Return the reason why the file `name`.py of the current folder cannot be used by this name, which `look_up` does
+    not find; "" if there is no such file."""
+    name = name.partition(":")[0].removesuffix(".py")
+    file = Path(f"{name}.py")
+    if not re.fullmatch(r"[\w-]+", name) or not os.path.isfile(file):
+        return ""
+    if missing := lacking(file):
+        return f"{file} has no {' and no '.join(missing)}; see docs/using/your_algorithm.md"
+    if "-" in name:
+        return f"{name} cannot be the name of a Python module; rename {file} to {name.replace('-', '_')}.py"
+    return f"Python has another module {name}; rename {file}" if source(name) else ""
+
+
+def hidden(name: str) -> str:
+    """Return a note if an algorithm or command of this library hides an algorithm in the current folder; else ""."""
+    family, _, method = name.rpartition(" ")
+    file = Path(f"{method}.py")
+    if not os.path.isfile(file) or not {method} & {*algorithms(family), *COMMANDS[family]} or lacking(file):
+        return ""
+    packages = (Path(find_spec(package).submodule_search_locations[0]) for package in FAMILIES.values())
+    if any(package in file.resolve().parents for package in packages):
+        return ""
+    what = "command" if method in COMMANDS[family] else "algorithm"
+    return f"{name} is the library's {what}, not ./{file}; rename your file to use it"
 
 
 def find(name: str, run: Path | None = None) -> Algorithm:
     """Return the algorithm with that name, as `look_up` finds it. UserError if there is none. The error names the
-    missing module if the name comes from a run, else the nearest name."""
+    missing module if the name comes from a run, else the fault of the user's file or the nearest name."""
     algorithm = look_up(name, run)
     if algorithm is not None:
         return algorithm
@@ -205,6 +237,8 @@ def find(name: str, run: Path | None = None) -> Algorithm:
         why = why_none(method.partition(":")[0]) if "." in method else f"there is no {kind} {method!r}"
         raise UserError(f"{run} was trained by {method}, but {why}; install its package, or type this command in the "
                         "folder that contains it")
+    if why := why_not(method):
+        raise UserError(why)
     known = {**algorithms(family), **installed(family)} if family in FAMILIES else {}
     if not family and name in algorithms("llm"):
         raise UserError(f"{name} is a method for language models; to train with it, type: spinup llm {name}")

@@ -4,13 +4,19 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
 
 import spinup
 from spinup import registry
 from spinup.errors import UserError
+from spinup.runs import plugin
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
+from spinup.runs.config import Positive, Widths
 
 TESTS = Path(__file__).parent
 EXAMPLE = TESTS / "outside" / "my_a2c.py"
@@ -213,18 +219,25 @@ def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
     ("Count = 8 ", "Count = 8\n    ONLY_WITH = {'gamma': 'lamm'}  # ", "ONLY_WITH of Config must map a setting to"),
     ("Count = 8 ", "Count = 8\n    ONLY_WITH = {'gamma': ()}  # ", "ONLY_WITH of Config must map a setting to"),
     ("Count = 8 ", "Count = 8\n    ONLY_WITH = ['gamma']  # ", "ONLY_WITH of Config must map a setting to"),
+    ("lr: Positive = 2e-3", "lr = 2e-3", "the setting lr of Config must have a type, as in lr: float = 0.002"),
+    ("Count = 8 ", "Count = 8\n    total_steps = 500  # ", "the setting total_steps of Config must have a type, as in"),
+    ("Count = 8 ", "Count = 8\n    lst: list = None  # ", "the setting lst of Config cannot have the type list;"),
+    ("return run.result(policy)", "run.result(policy)", "train of outside.my_a2c must end with `return run.result(p"),
     (", resume: str | Path | None = None)", ")", "there must be a function train(cfg, resume=None)"),
     ("def make_policy", "def make", "there must be a function make_policy(cfg, observation_space, action_space)")])
 def test_wrong_module_is_refused_before_files_are_created(cli, write, old, new, said):
     path = write(change=(old, new))
     done = cli("outside.my_a2c", *TINY, "--total-steps", "128")
     assert done.code == 2 and f"{path}: {said}" in done.err and not Path("runs").exists()
+    searched = cli("grid", "outside.my_a2c", *TINY, "--total-steps", "128", "--seed", "1", "2")
+    assert searched.code == 2 and said in searched.err and not Path("runs").exists()
 
 
 # Catches: a module that ends the command without a message; a module that replaces a measured column; a logged
 # tensor whose mean was forgotten.
 @pytest.mark.parametrize("old, new, said", [
     ("@dataclass(kw_only=True)\n", "raise SystemExit(3)\n", "called sys.exit(3) during its import"),
+    ("return run.result(policy)", "return stats", "train must end with `return run.result(policy)`, but it returned"),
     ("run.log(", "run.log(steps=1, ", "run.log must not get steps, a column that the run writes itself"),
     ("run.log(", "run.log(return_mean_100=0.0, ", "run.log must not get return_mean_100, a column that the run writes"),
     ("run.log(", "run.log(rewards=torch.zeros(3), ", "run.log must get one number for rewards, not [3]")])
@@ -234,11 +247,92 @@ def test_error_in_a_module_gives_one_sentence(cli, write, old, new, said):
     assert done.code == 2 and said in done.err and "Traceback" not in done.err
 
 
-# Catches: a traceback for a policy that is missing in the checkpoint.
+# Catches: a run that trains a policy and does not save it.
+@pytest.mark.parametrize("change", [("policy=policy, optimizer", "net=policy, optimizer"), ("run.keep(", "dict(")])
+def test_training_without_the_policy_in_its_checkpoint_is_refused(cli, write, change):
+    write(change=change)
+    done = cli("outside.my_a2c", *TINY, "--total-steps", "128", "--exp-name", "x")
+    assert done.code == 2 and not Path("runs/x/x_s1/checkpoint.pt").exists()
+    assert "train of outside.my_a2c saves no policy; call run.keep(policy=..., optimizer=...) before" in done.err
+
+
+# Catches: a run that resumes with a new network; a traceback for a policy that is missing in the checkpoint.
 def test_checkpoint_without_a_policy_is_named(cli, write):
-    write(change=("run.keep(policy=policy", "run.keep(net=policy"))
+    write()
+    run, file = "runs/x/x_s1", Path("runs/x/x_s1/checkpoint.pt")
     assert cli("outside.my_a2c", *TINY, "--total-steps", "128", "--exp-name", "x").code == 0
-    assert "has no part called policy; in the function train of outside.my_a2c" in cli("eval", "runs/x/x_s1").err
+    state = load_checkpoint(file)
+    state["parts"].pop("policy")
+    save_checkpoint(file, state)
+    before = file.read_bytes()
+    done = cli("resume", run, "--total-steps", "256")
+    assert done.code == 2 and "the checkpoint of this run of outside.my_a2c has no part called policy" in done.err
+    assert file.read_bytes() == before and json.loads(Path(run, "result.json").read_text())["steps"] == 128
+    assert "has no part called policy; in the function train of outside.my_a2c" in cli("eval", run).err
+
+
+# Catches: a run that a changed file resumes, and that ends without a result.
+def test_resume_needs_a_train_that_returns_its_result(cli, write):
+    write()
+    assert cli("outside.my_a2c", *TINY, "--total-steps", "128", "--exp-name", "x").code == 0
+    write(change=("return run.result(policy)", "return None"))
+    del sys.modules["outside.my_a2c"]
+    said = "train of outside.my_a2c must end with `return run.result(policy)`"
+    done = cli("resume", "runs/x/x_s1", "--total-steps", "256")
+    assert done.code == 2 and said in done.err
+    module = import_module("outside.my_a2c")
+    with pytest.raises(UserError, match=re.escape(said)):
+        module.train(module.Config(total_steps=128, exp_name="y"))
+    assert not Path("runs/y").exists()
+
+
+# Catches: a constant, function or property of a Config that is taken for a setting without a type.
+def test_class_may_have_constants_and_functions(cli, write):
+    write(change=("Count = 8 ", "Count = 8\n    ABOUT = 'x'\n    SIZES = (1, 2)\n    _own = 3\n"
+                                "    half = property(lambda cfg: cfg.lr / 2)\n    twice = lambda cfg: cfg.lr * 2  # "))
+    assert cli("outside.my_a2c", "--help").code == 0
+
+
+# Catches: a type that is accepted and whose values are then refused or not checked.
+def test_types_of_settings_are_those_that_can_be_converted():
+    for hint in (bool, int, float, str, Positive, Widths, Literal["a", "b"], int | None, str | Callable, str | object,
+                 Literal["a"] | None, tuple[float, ...], Positive | None):
+        assert plugin.supported(hint), hint
+    for hint in (list, dict, tuple, Path, Any, list[int], int | float, Literal[1, 2], tuple[int, str], None,
+                 Annotated[int, "words"], Callable[[int], int]):
+        assert not plugin.supported(hint), hint
+
+
+# Catches: a file that is ignored without a word because the library has its name; a file that is imported for this
+# check; a note about a file that is no algorithm, or about the library's own file.
+def test_file_with_the_name_of_a_built_in_algorithm_is_reported(cli, monkeypatch):
+    harm = "open('harm', 'w')\nclass Config: ...\ndef train(): ...\n"
+    for name in ("ppo", "grpo", "plot", "vpg"):
+        Path(f"{name}.py").write_text(harm if name != "vpg" else "print()\n")
+    said = "spinup: {} is the library's {}, not ./{}.py; rename your file to use it\n"
+    assert cli("ppo", "--help").err == said.format("ppo", "algorithm", "ppo")
+    assert cli("grid", "ppo", "--nonsense", "1").err.startswith(said.format("ppo", "algorithm", "ppo"))
+    assert cli("llm", "grpo", "--help").err == said.format("llm grpo", "algorithm", "grpo")
+    assert cli("plot", "--help").err == said.format("plot", "command", "plot")
+    assert cli("vpg", "--help").err == cli("trpo", "--help").err == "" and not Path("harm").exists()
+    monkeypatch.chdir(Path(spinup.__file__).parent / "algos")
+    assert registry.hidden("ppo") == ""
+
+
+# Catches: a file that is there, and a message that there is none.
+@pytest.mark.parametrize("file, typed, code, said", [
+    ("no_train", "no_train", "class Config: ...\n", "no_train.py has no function train; see docs/using/your"),
+    ("no_train", "no_train.py", "class Config: ...\n", "no_train.py has no function train; see docs"),
+    ("no_train", "no_train:x", "class Config: ...\n", "no_train.py has no function train; see docs"),
+    ("no_config", "no_config", "def train(): ...\n", "no_config.py has no class Config; see docs"),
+    ("neither", "neither", "", "neither.py has no class Config and no function train; see docs"),
+    ("my-a2c", "my-a2c", "class Config: ...\ndef train(): ...\n", "rename my-a2c.py to my_a2c.py"),
+    ("random", "random", "class Config: ...\ndef train(): ...\n", "Python has another module random; rename random")])
+def test_file_that_is_no_algorithm_is_explained(cli, file, typed, code, said):
+    Path(f"{file}.py").write_text(code)
+    for words in ((typed,), ("grid", typed, "--seed", "1")):
+        done = cli(*words)
+        assert done.code == 2 and said in done.err
 
 
 # Catches: a help text that requires a comment for each setting.

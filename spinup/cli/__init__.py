@@ -96,6 +96,9 @@ def run(argv: list[str]) -> int:
         from spinup import __version__
         print(f"spinup {__version__}")
         return 0
+    words = argv[1:] if argv[0] in ("grid", "tune") and argv[1:] else argv
+    if note := registry.hidden(" ".join(words[:2] if words[0] == "llm" else words[:1])):
+        print(f"spinup: {note}", file=sys.stderr)
     command, rest = argv[0], argv[1:]
     if command == "llm":
         return llm_cli.run(rest)
@@ -105,6 +108,8 @@ def run(argv: list[str]) -> int:
     if algorithm is None:
         if command in registry.algorithms("llm"):
             raise UserError(f"{command} is a method for language models; type: spinup llm {command}")
+        if why := registry.why_not(command):
+            raise UserError(why)
         near = nearest(command, [*COMMANDS, *registry.algorithms(), *registry.installed(), "llm"])
         raise UserError(f"there is no command or algorithm {command!r}.{near} `spinup --help` lists them")
     from spinup.runs.flags import train as train_from_flags

@@ -104,7 +104,10 @@ def train(algorithm: Algorithm, argv: list[str]) -> int:
 
 
 def exit_code(result: Any) -> int:
-    """Exit code: 0 for a finished run, 130 after Ctrl-C, 143 after SIGTERM; `result` is None in worker processes."""
+    """Exit code: 0 for a finished run, 130 after Ctrl-C, 143 after SIGTERM; `result` is None in worker processes.
+    UserError if `train` returned something else."""
+    if ranks.rank() == 0 and not hasattr(result, "status"):
+        raise UserError(f"train must end with `return run.result(policy)`, but it returned {type(result).__name__}")
     return 0 if result is None or result.status == "finished" else signals.exit_code()
 
 

@@ -14,7 +14,7 @@ from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.machine import generator_of, git_revision, peak_memory, restore_generator, same_random_numbers
 from spinup.registry import find
-from spinup.runs import folders, ranks, records
+from spinup.runs import folders, plugin, ranks, records
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, ending, quoted
@@ -77,7 +77,7 @@ class Training(Hooks):
             check_modules(self.directory, config_to_json(config))         # its folder would be refused later
 
     def __enter__(self) -> "Training":
-        train, others = find(self.algorithm).load().train, replace(self.config, on_row=None, quiet=True)
+        train, others = plugin.load(find(self.algorithm)).train, replace(self.config, on_row=None, quiet=True)
         joined = self.workers.together(train, others, self.directory if self.resumed else None)
         self.stack = nested(joined, self._begin, self._end)
         return self
@@ -149,8 +149,9 @@ class Training(Hooks):
 
         Each update counts as `steps_each` steps. If the number is known only afterwards, as with whole episodes, the
         update sets `steps_each` before it ends, and the loop stops after `total` steps. Ctrl-C or `stop` ends the loop
-        after the current update and saves a checkpoint.
+        after the current update and saves a checkpoint. UserError if the policy is not among the parts to keep.
         """
+        plugin.check_kept(self.config, self.parts, self.state["parts"] if self.state else self.parts)
         self.steps_each, self.end = steps_each, total * steps_each
         if steps_each > 1 and self.end < 0.99 * self.config.total_steps:
             self.display.say(f"{self.end:,} {self.unit} instead of {self.config.total_steps:,}, in whole updates of "
@@ -239,10 +240,9 @@ class Training(Hooks):
             self.load_subject(subject)
             return
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
-                 "stopped": self.stopped, "seconds": self.seconds,
-                 "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
-                 "cuda_rng": generator_of(self.device),       # or that of MPS
-                 "parts": parts, "subject": subject, "settings": config_to_json(self.config)}
+                 "stopped": self.stopped, "seconds": self.seconds, "files": self.log_file.position(),
+                 "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(), "cuda_rng": generator_of(self.device),
+                 "parts": parts, "subject": subject, "settings": config_to_json(self.config)}   # cuda_rng: or of MPS
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
         self._load(written)       # (`written` holds the live tensors of a large part, not copies)

@@ -96,7 +96,7 @@ def test_refused_resume_leaves_config_json_unchanged(train):
         train(total_steps=320, resume=done.directory)
     state = load_checkpoint(done.directory / "checkpoint.pt")
     save_checkpoint(done.directory / "checkpoint.pt", state | {"parts": {}})
-    with pytest.raises(UserError, match="checkpoint.pt does not match"):
+    with pytest.raises(UserError, match="the checkpoint of this run of ppo has no part called policy"):
         train(total_steps=1280, resume=done.directory)
     assert (done.directory / "config.json").read_bytes() == before
 
