@@ -38,7 +38,7 @@ def beyond_imitation(seeds: list[int], log_dir: Path, out: Path) -> int:
         axes.set(title="SFT and GRPO with a teacher that forgets to carry", xlabel="training time in seconds, "
                  "one thread", ylabel="held-out accuracy", ylim=(0, 1.03))
         axes.set_xlim(left=0)
-        axes.legend(loc="center left")
+        axes.legend(loc="lower right")
     imitated, learned = ([run[kind]["held_out_accuracy"][-1] for run in runs] for kind in ("imitation", "rewards"))
     print(f"teacher {teacher:.2f}, after SFT {np.mean(imitated):.2f}, after GRPO {np.mean(learned):.2f}")
     return conclude(out, "beyond-imitation", seeds, bool(min(learned) >= teacher + 0.3), teacher=teacher,
