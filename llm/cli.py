@@ -57,6 +57,8 @@ def run(argv: list[str]) -> int:
     if algorithm is None:
         if registry.look_up(word) is not None:
             raise UserError(f"{word} is not a method for language models; type: spinup {word}")
+        if why := registry.why_not(word):
+            raise UserError(why)
         near = nearest(word, [*registry.algorithms("llm"), *registry.installed("llm"), *COMMANDS])
         raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them")
     from spinup.runs.flags import train

@@ -330,7 +330,7 @@ def test_file_with_the_name_of_a_built_in_algorithm_is_reported(cli, monkeypatch
     ("random", "random", "class Config: ...\ndef train(): ...\n", "Python has another module random; rename random")])
 def test_file_that_is_no_algorithm_is_explained(cli, file, typed, code, said):
     Path(f"{file}.py").write_text(code)
-    for words in ((typed,), ("grid", typed, "--seed", "1")):
+    for words in ((typed,), ("llm", typed), ("grid", typed, "--seed", "1")):
         done = cli(*words)
         assert done.code == 2 and said in done.err
 
