@@ -192,7 +192,7 @@ def ending(folder: str, steps: int, seconds: float, run: Hooks) -> Iterator[str]
     """
     if run.status == "finished":
         yield f"{steps:,} {run.unit} in {duration(seconds)}, {pace(steps / seconds)} a second; {run.summary()}"
-        yield "\n".join(f"  {kind}: {folder}/{name}" for kind, name in run.results.items())
+        yield from (f"  {kind}: {folder}/{name}" for kind, name in run.results.items())
         more = {"resume": f" --total-steps {2 * steps}"}                  # otherwise there is nothing left to do
         yield "\n".join(f"  {run.program if w == 'resume' else 'spinup'} {w} {quoted(folder)}{more.get(w, '')}"
                         for w in run.next_words)

@@ -484,7 +484,7 @@ def test_eval_of_a_task_with_graded_rewards_reports_the_reward(learned, cli, fil
     done = cli("llm", "grpo", "--task", "taste", "--model", learned["sft"], "--reward", "score.py:half",
                *(word for word in WORDS[2:] if word != "--quiet"), "--exp-name", "x")
     assert re.search(r"1 / 2 steps   held-out reward +0\.\d+ ", done.out)
-    assert re.search(r"; held-out reward (0\.\d{3}); curve: ", done.out)
+    assert re.search(r"; held-out reward (0\.\d{3})\n  curve: ", done.out)
     half = json.loads(cli("eval", RUN, "--json").out)         # each response has a reward of 1/2 or 1
     assert half["reward_std"] ** 2 == pytest.approx((half["reward"] - 0.5) * (1 - half["reward"]))
     assert half["reward_interval"][0] < half["reward"] < half["reward_interval"][1]

@@ -145,7 +145,7 @@ def test_world_size_without_a_rank_is_not_torchrun(monkeypatch):
 # Catches: a cluster's own RANK that silences a run of one process.
 def test_rank_without_a_world_size_is_not_torchrun(monkeypatch, capsys):
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr("spinup.algos.ppo.train", lambda cfg, resume=None: None)
+    monkeypatch.setattr("spinup.algos.ppo.train", lambda cfg, resume=None: SimpleNamespace(status="finished"))
     assert flags.train(find("ppo"), ["--env", "CartPole-v1"]) == 0
     assert capsys.readouterr().out.startswith("preset: CartPole-v1\n")
 
