@@ -128,8 +128,8 @@ def shelf(argv: list[str]) -> int:
             print(path, flush=True)
     else:
         for row in shelves.listed():
-            print(f"{row['policy']}: return {number(row['return'])} on {row['env']} after {row['steps']:,} steps\n"
-                  f"    {row['command']}  ({row['bytes'] / 1024:,.0f} KiB)")
+            print(f"{row['policy']}: return {number(row['return'])} on {row['env']}\n"
+                  f"    {row['steps']:,} steps, {row['bytes'] / 1024:,.0f} KiB\n    {row['command']}")
         print("type: spinup watch shelf/NAME, or: spinup eval shelf/NAME")
     return 0
 
