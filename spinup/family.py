@@ -105,9 +105,9 @@ def load_with_env(directory: Path, device: str = "auto", best: bool = False) -> 
     UserError if the environment is a Python function, because a command cannot make it."""
     env = read_run(directory)["config"].get("env")
     if isinstance(env, dict) and "callable" in env:
-        raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; in Python, call "
-                        f"spinup.view.evaluate.evaluate(spinup.load({str(directory)!r}), FUNCTION), or act of that "
-                        "policy")
+        raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; in Python, "
+                        f"load the policy with spinup.load({str(directory)!r}), and call policy.act(obs) or "
+                        "spinup.view.evaluate.evaluate(policy, FUNCTION)")
     if not isinstance(env, str):
         raise UserError(f"{describe(directory)}/config.json is damaged (env is {env!r}); restore it or train again")
     return load(directory, str(find_device(device, gpu_helps=False)), best), env

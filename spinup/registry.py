@@ -29,7 +29,7 @@ from spinup.modules import inside, source
 FAMILIES = {"": "spinup", "llm": "llm"}
 # Names of commands, by family; the command line adds them.
 COMMANDS: dict[str, set[str]] = {family: set() for family in FAMILIES}
-PARTS = (("class", "class", "Config"), ("def", "function", "train"))      # of an algorithm's file, in code and in words
+PARTS = (("class", "class", "Config"), ("def", "function", "train"))      # of its file: keyword, kind, name
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,14 @@ def by_module(module: str, name: str, family: str) -> Algorithm | None:
 
 
 def lacking(path: Path) -> list[str]:
-    """Return what a Python file lacks as an algorithm, by its text."""
+    """Return the parts of an algorithm that the text of a Python file lacks."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return [f"{what} {name}" for line, what, name in PARTS if not re.search(rf"^{line} {name}\b", text, re.MULTILINE)]
 
 
 def why_not(name: str) -> str:
-    """Return the reason why the file `name`.py of the current folder cannot be used by this name, which `look_up` does
-    not find; "" if there is no such file."""
+    """Return the reason why the file `name`.py of the current folder cannot be used as an algorithm; "" if there is no
+    such file. `look_up` does not find this name."""
     name = name.partition(":")[0].removesuffix(".py")
     file = Path(f"{name}.py")
     if not re.fullmatch(r"[\w-]+", name) or not os.path.isfile(file):
@@ -227,7 +227,7 @@ def hidden(name: str) -> str:
 
 def find(name: str, run: Path | None = None) -> Algorithm:
     """Return the algorithm with that name, as `look_up` finds it. UserError if there is none. The error names the
-    missing module if the name comes from a run, else the fault of the user's file or the nearest name."""
+    missing module if the name comes from a run, otherwise the fault of the user's file or the nearest name."""
     algorithm = look_up(name, run)
     if algorithm is not None:
         return algorithm

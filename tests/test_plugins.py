@@ -271,7 +271,7 @@ def test_checkpoint_without_a_policy_is_named(cli, write):
     assert "has no part called policy; in the function train of outside.my_a2c" in cli("eval", run).err
 
 
-# Catches: a run that a changed file resumes, and that ends without a result.
+# Catches: a resumed run that ends without a result, because its file has changed.
 def test_resume_needs_a_train_that_returns_its_result(cli, write):
     write()
     assert cli("outside.my_a2c", *TINY, "--total-steps", "128", "--exp-name", "x").code == 0
@@ -303,7 +303,7 @@ def test_types_of_settings_are_those_that_can_be_converted():
         assert not plugin.supported(hint), hint
 
 
-# Catches: a file that is ignored without a word because the library has its name; a file that is imported for this
+# Catches: a file that is silently ignored because the library uses its name; a file that is imported for this
 # check; a note about a file that is no algorithm, or about the library's own file.
 def test_file_with_the_name_of_a_built_in_algorithm_is_reported(cli, monkeypatch):
     harm = "open('harm', 'w')\nclass Config: ...\ndef train(): ...\n"
@@ -319,7 +319,7 @@ def test_file_with_the_name_of_a_built_in_algorithm_is_reported(cli, monkeypatch
     assert registry.hidden("ppo") == ""
 
 
-# Catches: a file that is there, and a message that there is none.
+# Catches: a message that there is no such algorithm, although its file is in the current folder.
 @pytest.mark.parametrize("file, typed, code, said", [
     ("no_train", "no_train", "class Config: ...\n", "no_train.py has no function train; see docs/using/your"),
     ("no_train", "no_train.py", "class Config: ...\n", "no_train.py has no function train; see docs"),

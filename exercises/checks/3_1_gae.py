@@ -85,8 +85,8 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~terminated)
 
 
-@gae.mistake("The sum continues through terminated episodes. The next step in the batch belongs to another episode "
-             "there too; end the sum.")
+@gae.mistake("The sum continues after terminations. There, too, the next step in the batch belongs to another episode; "
+             "end the sum.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~truncated)
 

@@ -84,7 +84,7 @@ def _(rew, next_value, terminated, truncated, gamma):
 
 
 @target.mistake("You mask V(s') only where both flags are set. Nothing follows a termination, whether or not the "
-                "time limit was reached too; mask V(s') by terminated alone.")
+                "time limit was also reached; mask V(s') wherever terminated is set.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma * next_value * ~(terminated & truncated)
 
@@ -168,8 +168,8 @@ def _(next_obs, final_obs, terminated, truncated):
     return torch.where(terminated[:, None], final_obs, next_obs)
 
 
-@obs.mistake("You use final_obs only where exactly one flag is set. Both may be set, and the episode has ended there "
-             "too; combine the flags with |.")
+@obs.mistake("You use final_obs only where exactly one flag is set. The episode has also ended where both are set; "
+             "combine the flags with |.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where((terminated ^ truncated)[:, None], final_obs, next_obs)
 

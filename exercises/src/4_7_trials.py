@@ -28,7 +28,7 @@
 # **Look at** the first action of a trial. Which rewards of the trial change its return, and which change its advantage?
 #
 # After you have passed, read `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the returns
-# with `gae` of `spinup/core/returns.py`, with values of 0 and $\lambda = 1$.
+# with `gae` of `spinup/core/returns.py`. It sets all values to 0, and $\lambda$ to 1.
 
 # %%
 import torch

@@ -76,11 +76,11 @@ class HFTokenizer:
                 raise UserError(f"the model's chat template has no argument {name!r}.{nearest(name, words)}")
 
     def _as_in(self, file: Path) -> None:
-        """Split text into words as tokenizer.json says, and have no token that it lacks.
+        """Split text into words as tokenizer.json says, and add no token that the files lack.
 
         transformers replaces these rules by those of the class in tokenizer_config.json. For SmolLM2 this would drop
-        the rule that each digit is a token. The class may also add a token, as that of Qwen2 does if the file has no
-        `<|endoftext|>`; then the general class is used, which adds only tokens that the files name.
+        the rule that each digit is a token. The class may also add a token: that of Qwen2 does so if the file has no
+        `<|endoftext|>`. Then PreTrainedTokenizerFast is used, which adds only tokens that the files name.
         """
         from tokenizers import Tokenizer as Rules
         from transformers import PreTrainedTokenizerFast

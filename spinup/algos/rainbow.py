@@ -158,7 +158,7 @@ class ReturnNetwork(nn.Module):
             width, last = self.body.width, CNN_WIDTH
         else:
             *widths, last = (obs_shape[0], *cfg.hidden)
-            deep = len(widths) > 1                            # a single layer has noise: no body
+            deep = len(widths) > 1                            # else all layers are noisy
             self.body = nn.Sequential(*relu_mlp(*widths), nn.ReLU()) if deep else nn.Identity()
             width = widths[-1]
         outputs = [cfg.atoms, num_actions * cfg.atoms] if cfg.dueling else [num_actions * cfg.atoms]

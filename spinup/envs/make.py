@@ -178,7 +178,7 @@ def make_registered(env: str, **kwargs: Any) -> Env:
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()
-        with warnings.catch_warnings():                                   # who asks for a picture says what is missing
+        with warnings.catch_warnings():                                   # callers that render raise an error
             warnings.filterwarnings("ignore", "(?s).*is not in the possible render_modes", UserWarning)
             made = gymnasium.make(env, disable_env_checker=True, **kwargs)
         as_here = getattr(WORLDS.get(env), "as_here", None)

@@ -100,7 +100,7 @@ def start(argv: list[str]) -> int:
     say("{} · {}-{} minutes · difficulty {} of 5".format(entry.about["kind"], *entry.about["minutes"],
                                                         entry.about["difficulty"]))
     say()
-    say(f"Open {path} in your editor and read the task at its top; docs/exercises.md says what to read first. Then:")
+    say(f"docs/exercises.md lists what to read first. Open {path} in your editor and read the task at its top. Then:")
     say(f"  spinup exercise check {entry.id}", "bold")
     say.data(exercise=entry.id, title=entry.title, file=str(path))
     return 0

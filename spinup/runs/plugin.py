@@ -76,7 +76,7 @@ def check_typed(path: Path, config: type[RunConfig], hints: dict[str, Any]) -> N
 
 
 def supported(hint: Any) -> bool:
-    """Return whether a setting can have this type, which `spinup.runs.convert` converts to."""
+    """Return whether a setting can have this type: whether `spinup.runs.convert` can convert to it."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return supported(args[0]) and all(hasattr(limit, "holds") for limit in args[1:])
@@ -91,7 +91,7 @@ def supported(hint: Any) -> bool:
 
 
 def returns(function: Callable[..., Any]) -> bool:
-    """Return whether the source code of a function returns a value, other than None; True if it cannot be read."""
+    """Return whether a function has a `return` of a value other than None; True if its source cannot be read."""
     try:
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     except (OSError, TypeError, SyntaxError):
@@ -109,14 +109,14 @@ def returns(function: Callable[..., Any]) -> bool:
 
 
 def check_kept(config: RunConfig, kept: Collection[str], saved: Collection[str]) -> None:
-    """UserError unless a run keeps the part that loads its policy, and the checkpoint to resume has saved it."""
+    """UserError unless a run keeps the part with its policy, and the checkpoint to resume contains this part."""
     part = "model" if config.FAMILY else "policy"
     if part not in kept:
         raise UserError(f"train of {config.algorithm} saves no policy; call run.keep({part}=..., optimizer=...) before "
                         "run.updates")
     if part not in saved:
-        raise UserError(f"the checkpoint of this run of {config.algorithm} has no part called {part}, so it cannot "
-                        "resume; train again under another --exp-name")
+        raise UserError(f"the checkpoint of this run of {config.algorithm} has no part called {part}, so the run "
+                        "cannot resume; train again under another --exp-name")
 
 
 def is_rule(name: Any, rule: Any, hints: dict[str, Any]) -> bool:

@@ -242,7 +242,7 @@ class Training(Hooks):
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
                  "stopped": self.stopped, "seconds": self.seconds, "files": self.log_file.position(),
                  "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(), "cuda_rng": generator_of(self.device),
-                 "parts": parts, "subject": subject, "settings": config_to_json(self.config)}   # cuda_rng: or of MPS
+                 "parts": parts, "subject": subject, "settings": config_to_json(self.config)}   # cuda_rng: or MPS's
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
         self._load(written)       # (`written` holds the live tensors of a large part, not copies)

@@ -275,7 +275,7 @@ def test_environments_have_names_and_are_listed():
     assert {"CartPole-v1", "Humanoid-v5"} <= set(registered())
 
 
-# Catches: a traceback for a class whose arguments the id does not give; a class that is taken for an unknown id.
+# Catches: a traceback for a class with arguments that its id does not give; a class that is taken for an unknown id.
 def test_class_in_place_of_an_id_or_without_its_arguments_is_explained(tmp_path, monkeypatch, registry):
     (tmp_path / "my_rooms.py").write_text(
         "import gymnasium\n"

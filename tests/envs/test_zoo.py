@@ -179,7 +179,7 @@ def test_one_policy_plays_all_agents_and_is_evaluated_with_all(episodes, whole, 
 
 
 class Copying(ParallelEnv):
-    """Two agents, five steps: an agent gets 1 if it repeats the bit that it sees. Left: what `step` leaves out."""
+    """Two agents, five steps: an agent gets 1 if it repeats the bit that it sees. Agents in `left` get no reward."""
 
     possible_agents, left = ("a", "b"), ()
 

@@ -111,7 +111,7 @@ def unification(seeds: list[int], log_dir: Path, out: Path) -> int:
         axes.axhline(GOAL, color="#444444", linestyle="--", linewidth=1.0, label=f"{GOAL}")
         axes.set(title="Three methods that reach the policy  π_ref · exp(R / β) / Z", xlabel="updates", yscale="log",
                  ylabel="total variation distance to this policy")
-        axes.yaxis.set_major_formatter("{x:g}")               # by default powers of ten, as TeX
+        axes.yaxis.set_major_formatter("{x:g}")               # the default labels are TeX
         axes.legend(loc="upper right")
     ends = {name: [curves[name, seed][-1] for seed in seeds] for name in METHODS}
     for name, found in ends.items():

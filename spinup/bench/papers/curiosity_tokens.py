@@ -83,7 +83,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             of = [read_progress(folder) for folder in locks[kind]]
             steps = np.array(of[0]["steps"]) * batch(locks[kind][0])
             right.plot(steps / 1000, np.mean([p["length"] for p in of], 0), "--" if kind == "grpo" else "-",
-                       color=COLOURS[kind], label=words)                  # the entropy bonus is below GRPO
+                       color=COLOURS[kind], label=words)                  # GRPO's line covers the entropy bonus's
         right.set(title="Combination lock (tokens)", xlabel="thousand responses",
                   ylabel="symbols up to the first wrong one")
         right.set_ylim(top=8)                                             # room for the legend

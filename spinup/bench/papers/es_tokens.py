@@ -70,7 +70,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                            label=None if k else f"{method}, sampled")
         right.set(title=f"a transformer on {TASK}", xlabel="million sampled tokens", ylabel="held-out accuracy",
                   ylim=(0, 1.02), xscale="log")
-        right.xaxis.set_major_formatter("{x:g}")                          # by default powers of ten, as TeX
+        right.xaxis.set_major_formatter("{x:g}")                          # the default labels are TeX
         right.legend()
 
     raw = {"seeds": list(seeds), "before": before, "after": after, "cost": cost}

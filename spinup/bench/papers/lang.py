@@ -51,7 +51,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         left, axes = figure.subplots(1, 2)
         for kind, (_, colour, words) in KINDS.items():
             plot_runs(axes, of[kind], "steps", "held_out_reward_language", words, color=colour,
-                      linestyle=(0, (2, 4)) if kind == "language" else "-")         # GRPO's lines are below these
+                      linestyle=(0, (2, 4)) if kind == "language" else "-")         # dots: these lines cover GRPO's
         for script, style in (("latin", "--"), ("greek", "-")):
             plot_runs(left, of["hints"], "steps", f"reward_hint_{script}", f"prompts in {script.title()}",
                       color="#009E73", linestyle=style)

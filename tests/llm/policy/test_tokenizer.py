@@ -251,7 +251,7 @@ def test_growing_text_equals_the_decoded_tokens(made):
     assert text.context > len(ids) // 2                                   # else all tokens are decoded again
 
 
-# Catches: a token that the class of the model type adds, so that the tokenizer has more tokens than the model.
+# Catches: a token that the tokenizer class of the model type adds, so that there are more tokens than in the file.
 def test_tokenizer_has_no_token_that_its_file_lacks(tmp_path):
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     core = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, []))
