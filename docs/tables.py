@@ -19,7 +19,7 @@ from spinup.bench.suite import suites
 from spinup.registry import algorithms
 from spinup.runs.display import number
 from spinup.view.shelf import listed
-from spinup.view.statistics import difference_interval, mean_interval
+from spinup.view.statistics import difference_interval, interval
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -77,21 +77,21 @@ def beside_the_zoo() -> str:
     for path in sorted((DOCS / "benchmarks").glob("zoo_*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
         ours, theirs = [[cell["E100"]["seeds"], cell["R100"]["seeds"]] for cell in (found, found["peer"])]
-        wide = difference_interval(ours[0], theirs[0])
         difference = [np.mean(ours[0]) - np.mean(theirs[0])]
         rows.append("| " + " | ".join([
             found["command"].split()[3], found["settings"]["env"], f"{found['steps']:,}", f"{len(ours[0])}",
-            with_interval(ours[0], mean_interval(ours[0]), "**"), with_interval(ours[1], mean_interval(ours[1])),
-            f"{len(theirs[0])}", *(with_interval(values, mean_interval(values)) for values in theirs),
-            with_interval(difference, wide) if wide else "-", "met" if found["met"] else "missed"]) + " |")
+            with_interval(ours[0], interval(ours[0]), "**"), with_interval(ours[1], interval(ours[1])),
+            f"{len(theirs[0])}", *(with_interval(values, interval(values)) for values in theirs),
+            with_interval(difference, difference_interval(ours[0], theirs[0])),
+            "met" if found["met"] else "missed"]) + " |")
     return "\n".join(rows)
 
 
-def with_interval(values: list[float], between: tuple[float, float], mark: str = "") -> str:
-    """The mean of some values and an interval, with one decimal below 1,000 and none from there on."""
-    mean, low, high = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:,.1f}".removesuffix(".0")
-                       for x in (np.mean(values), *between))
-    return f"{mark}{mean}{mark} ({low} to {high})"
+def with_interval(values: list[float], between: tuple[float, float] | None, mark: str = "") -> str:
+    """The mean of some values and an interval, if there is one. Numbers below 1,000 have one decimal, others none."""
+    mean, *ends = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:,.1f}".removesuffix(".0")
+                   for x in (np.mean(values), *(between or ())))
+    return f"{mark}{mean}{mark}" + (f" ({' to '.join(ends)})" if ends else "")
 
 
 def all_suites() -> str:
