@@ -72,7 +72,7 @@ def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
 
 def beside_the_zoo() -> str:
     """The table of returns beside stable-baselines3 with the settings of RL Baselines3 Zoo."""
-    rows = ["| | environment | steps | seeds | E100 (95 % interval) | R100 (95 % interval) | "
+    rows = ["| algorithm | environment | steps | seeds | E100 (95 % interval) | R100 (95 % interval) | "
             "seeds of stable-baselines3 | its E100 | its R100 | difference of E100 | goal |", "|" + "---|" * 11]
     for path in sorted((DOCS / "benchmarks").glob("zoo_*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -111,8 +111,8 @@ def on_the_shelf() -> str:
         low, high = map(number, each["interval"])
         rows.append(f"| `{each['policy']}` | **{number(each['return'])}** ({low} to {high}) | {each['steps']:,} | "
                     f"`{each['command']}` | `{each['git']}` |")
-    pictures = [f"![{each['policy']}: the beginning of an episode on {each['env']}]"
-                f"(../images/{each['policy']}.gif)" for each in found]
+    pictures = [f"`{each['policy']}`:\n![{each['policy']}: the beginning of an episode on {each['env']}]"
+                f"(../images/{each['policy']}.gif)\n" for each in found]
     return "\n".join([*rows, "", *pictures])
 
 

@@ -14,6 +14,9 @@ from spinup.runs.files import write_json, write_whole
 if TYPE_CHECKING:
     from rich.console import Console
 
+# Of untrained players. The numbers are lengths of dashes and gaps, in line widths.
+DASHES = ("--", ":", "-.", (0, (8, 3)), (0, (1, 4)), (0, (5, 2, 1, 2, 1, 2)))
+
 
 def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
     """Row for each player, the best first."""
@@ -68,12 +71,12 @@ def draw(rows: list[dict[str, Any]], players: list[Player], title: str) -> bytes
             axes.errorbar(steps, ratings, np.array(errors).T, color=COLOURS[k % len(COLOURS)], linewidth=1.4,
                           marker="o", markersize=3.5, elinewidth=0.8, capsize=2, label=family)
         for k, player in enumerate(p for p in players if not p.family):
-            look = {"color": "0.35", "linewidth": 1.0, "linestyle": ("--", ":", "-.")[k % 3]}
+            look = {"color": "0.35", "linewidth": 1.0, "linestyle": DASHES[k % len(DASHES)]}
             axes.axhline(rated[player.name]["rating"], **look, label=player.name)
         axes.set(title=title, xlabel="training steps" if families else "", ylabel="rating, mean 1200")
         if not families:
             axes.set_xticks([])
-        axes.legend(fontsize="small")
+        figure.legend(loc="outside lower center", ncols=2, fontsize="small")
         return render(figure, "png")
 
 
@@ -113,7 +116,7 @@ def page(record: Record, rows: list[dict[str, Any]], picture: bytes, title: str)
 <html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>
-:root {{ color-scheme: light dark; --line: #8884; --a: #0072b2; }}
+:root {{ color-scheme: light dark; --line: #8884; --a: light-dark(#0072b2, #56b4e9); }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }}
 h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.15rem; margin-top: 2rem; }}
 .wide {{ overflow-x: auto; }}
@@ -121,18 +124,19 @@ table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-n
 th, td {{ padding: .3rem .5rem; border-bottom: 1px solid var(--line); text-align: left; font-weight: normal; }}
 thead th {{ color: light-dark(#555, #bbb); font-size: .85rem; }}
 .n {{ text-align: right; white-space: nowrap; }}
-small {{ display: block; color: #b35900; }}
+small {{ display: block; color: light-dark(#b35900, #ff9d4d); }}
 .bar {{ position: relative; min-width: 8rem; }}
 .bar i, .bar b {{ position: absolute; top: 50%; transform: translateY(-50%); }}
-.bar i {{ height: 4px; background: var(--a); opacity: .35; }}
+.bar i {{ height: 4px; background: var(--a); opacity: .6; }}
 .bar b {{ width: 8px; height: 8px; margin-left: -4px; border-radius: 4px; background: var(--a); }}
 .cross td, .cross thead th {{ text-align: center; min-width: 2.2rem; font-size: .85rem; }}
-.cross th {{ white-space: nowrap; font-size: .85rem; }}
+.cross th {{ font-size: .85rem; }}
+.wide th[scope=row] {{ min-width: 8rem; max-width: 11rem; overflow-wrap: anywhere; }}
 img {{ max-width: 100%; height: auto; background: #fff; }}
 </style>
 <h1>{escape(title)}</h1>
-<div class=wide><table><thead><tr><th>place</th><th>player</th><th class=n>rating</th><th class=n>95 %</th>
-<th>drawn</th><th class=n>Elo</th><th class=n>games</th><th class=n>score</th></tr></thead><tbody>
+<div class=wide><table><thead><tr><th>place</th><th>player</th><th class=n>rating</th><th class=n>95 % interval</th>
+<th>rating and interval</th><th class=n>Elo</th><th class=n>games</th><th class=n>score</th></tr></thead><tbody>
 {standing}</tbody></table></div>
 <p>Ratings are Bradley–Terry's, fitted to all games at once; 400 points more are odds of ten to one, and the
 mean is 1200. Elo is updated game by game. A draw is half a point.</p>
@@ -141,6 +145,8 @@ mean is 1200. Elo is updated game by game. A draw is half a point.</p>
 <h2>Who scored what against whom</h2>
 <div class=wide><table class=cross><thead><tr><th>player</th>{heads}</tr></thead><tbody>
 {cross}</tbody></table></div>
+<p>A number is the score of the player of the row against the player of the column, in percent. Players with an empty
+cell did not meet.</p>
 </html>
 """
 

@@ -17,6 +17,7 @@ from spinup.runs.folders import runs_below
 from spinup.runs.records import read_result, read_run
 from spinup.runs.resuming import HOW
 from spinup.view.plots import find_curves
+from spinup.view.statistics import SHARE, range_of
 
 SOLVED = 0.9            # normalised score of `steps_to`
 LONG = 30               # characters of a setting in a label
@@ -80,10 +81,10 @@ class Trained:
 Groups = dict[str, dict[str, list[Trained]]]                              # by environment and label
 
 
-def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
-    """Return the finished runs in these folders, the algorithm and environment of each run that failed, and the number
-    of other runs: unfinished runs, runs without a finished episode, and runs with the settings and the seed of an
-    earlier one. UserError if no run is finished.
+def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], list[str]]:
+    """Return the finished runs in these folders, and the algorithm and environment of each run that failed and of each
+    other run: unfinished runs, runs without a finished episode, and runs with the settings and the seed of an earlier
+    one. UserError if no run is finished.
 
     The SFT runs that runs of language models start from are left out.
     """
@@ -103,8 +104,9 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], int]:
                 found[key] = one
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
-    words = [f"{about[run]['algorithm']} in {subject_of(run, about[run]['config'])}" for run in failed]
-    return [*found.values()], words, len(about) - len(found) - len(failed)
+    others = about.keys() - {one.curves.directory for one in found.values()} - {*failed}
+    words = {run: f"{data['algorithm']} in {subject_of(run, data['config'])}" for run, data in about.items()}
+    return [*found.values()], [words[run] for run in failed], [words[run] for run in sorted(others)]
 
 
 def grouped(runs: Sequence[Trained]) -> Groups:
@@ -164,13 +166,13 @@ def results(here: dict[str, list[Trained]]) -> dict[str, np.ndarray]:
 
 def limits(here: dict[str, list[Trained]]) -> tuple[float, float]:
     """Return the results with the normalised scores 0 and 1 in an environment: those of `suites.toml`, or else the
-    lowest and the highest result of a run. Accuracies of reward models have the limits 0 and 1."""
+    lowest and the highest result of a run. Measures that are shares, such as accuracies, have the limits 0 and 1."""
     run, found = next(iter(here.values()))[0], np.concatenate([*results(here).values()])
-    if run.curves.measure == "pair_accuracy":
-        return 0.0, 1.0
     known = next((envs[run.curves.env] for envs in suites().values() if run.curves.env in envs), None)
     if known:
         return known["low"], known["high"]
+    if range_of(run.curves.measure) == SHARE:
+        return SHARE
     low, high = float(found.min()), float(found.max())
     return low, high if high > low else low + 1
 

@@ -1,4 +1,5 @@
 """Pictures of a report, as wide as a phone can show: the legend is below the axes."""
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import numpy as np
 from spinup.bench.aggregate import RUNS, Scores, between, iqm, profile
 from spinup.bench.compared import Trained
 from spinup.bench.page import Picture
-from spinup.runs.curve import COLOURS, LINES, STYLE, line, render
+from spinup.runs.curve import STYLE, line, render, style
 from spinup.view.plots import LABELS, draw_group
 from spinup.view.statistics import ENOUGH, range_of
 
@@ -18,27 +19,31 @@ if TYPE_CHECKING:
 POINTS = 50             # of a curve over normalised steps
 THRESHOLDS = 201        # of a performance profile
 FEWER = 500             # bootstrap samples of bands
+HALF = 33               # characters of a label that fit into half of a picture's width
 Look = dict[str, str]   # colour and dashes of a line
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
     """Return the style of each label, the same in all pictures of a page."""
-    places = {label: divmod(place, len(COLOURS)) for place, label in enumerate(labels)}
-    return {label: {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
-            for label, (dash, colour) in places.items()}
+    return {label: style(place) for place, label in enumerate(labels)}
 
 
-def canvas(entries: int) -> tuple["Figure", "Axes"]:
-    """Make a figure with one axes and room for a legend with so many entries below."""
+def canvas() -> tuple["Figure", "Axes"]:
+    """Make a figure with one axes."""
     from matplotlib.figure import Figure
-    made = Figure((5.2, 3.4 + 0.2 * -(-entries // 2)), layout="constrained")          # inches
+    made = Figure((5.2, 3.4), layout="constrained")                       # inches
     return made, made.add_subplot()
 
 
 def picture(name: str, made: "Figure", caption: str, legend: bool = True) -> Picture:
-    """Return a figure as a picture, with its legend below the axes in two columns."""
+    """Return a figure as a picture, with a legend below the axes: in two columns if the labels are short."""
     if legend:
-        made.legend(loc="outside lower center", ncols=2, fontsize=8)
+        handles, labels = made.axes[0].get_legend_handles_labels()
+        columns = 2 if max(map(len, labels)) <= HALF else 1
+        labels = [textwrap.fill(label, 2 * HALF) for label in labels]
+        lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
+        made.set_figheight(made.get_figheight() + 0.2 * lines)
+        made.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
     return Picture(name, render(made, "png"), caption)
 
 
@@ -46,7 +51,7 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
     """IQM and its interval for each algorithm; scores `[runs]` per environment."""
     from matplotlib import rc_context
     with rc_context(STYLE):
-        made, axes = canvas(0)
+        made, axes = canvas()
         made.set_figheight(1.0 + 0.28 * len(scores))
         for place, (label, found) in enumerate(scores.items()):
             colour = styles[label]["color"]
@@ -56,6 +61,7 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
         axes.set_yticks(range(len(scores)), list(scores))
         axes.invert_yaxis()
         axes.set(title="Interquartile mean", xlabel="normalised score")
+        axes.locator_params(axis="x", nbins=5)
         axes.margins(x=0.08, y=0.2)
         return picture(name, made, "IQM of the normalised scores. 95 % bootstrap intervals appear with at least "
                        f"{RUNS} runs, and at least {ENOUGH} in each environment", legend=False)
@@ -67,7 +73,7 @@ def profiles(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> P
     together = np.concatenate([runs for found in scores.values() for runs in found])
     thresholds = np.linspace(min(0.0, together.min()), max(1.0, together.max()), THRESHOLDS)
     with rc_context(STYLE):
-        made, axes = canvas(len(scores))
+        made, axes = canvas()
         for label, found in scores.items():
             banded(axes, thresholds, lambda drawn: profile(drawn, thresholds), found, label, styles[label])
         axes.set(title="Performance profile", xlabel="normalised score", ylabel="share of runs above the score")
@@ -106,13 +112,13 @@ def efficiency(name: str, curves: dict[str, list[np.ndarray]], ends: dict[str, f
         return iqm([np.moveaxis(runs, -1, -2) for runs in drawn])
     share = np.linspace(0, 100, POINTS)
     with rc_context(STYLE):
-        made, axes = canvas(len(curves))
+        made, axes = canvas()
         for label, found in curves.items():
             n = 1 + round(ends[label] * (POINTS - 1))
             banded(axes, share[:n], over_steps, [runs[:, :n] for runs in found], label, styles[label])
-        axes.set(title="Sample efficiency", xlabel="steps, in % of the longest run", ylabel="IQM of training returns")
+        axes.set(title="Sample efficiency", xlabel="steps, in % of the longest run", ylabel="IQM of normalised scores")
         axes.set_xlim(0, 100)
-        return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training. "
+        return picture(name, made, "Sample efficiency: IQM of the normalised scores during training. "
                        "A curve is constant before its first value, and ends with the longest run of the algorithm")
 
 
@@ -122,7 +128,7 @@ def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these:
     from matplotlib import rc_context
     from matplotlib.ticker import EngFormatter
     with rc_context(STYLE):
-        made, axes = canvas(len(groups))
+        made, axes = canvas()
         for label, runs in groups.items():
             measure = runs[0].curves.measure
             draw_group(axes, [run.curve() for run in runs], label, styles[label], range_of(measure))
@@ -135,4 +141,4 @@ def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these:
         axes.margins(x=0.02)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         return picture(name, made, f"{env}: mean over runs with 95 % intervals, or each run where there are fewer than "
-                       f"{ENOUGH}; dotted: normalised scores 0 and 1, unless they are far away")
+                       f"{ENOUGH}; dotted grey lines: normalised scores 0 and 1, unless they are far away")

@@ -70,14 +70,16 @@ def normalised(here: dict[str, list[Trained]]) -> dict[str, np.ndarray]:
 
 
 def common(groups: Groups) -> list[list[str]]:
-    """Return the sets of environments that some algorithm was trained in, the largest first."""
-    sets = {tuple(env for env in groups if label in groups[env]) for label in labels(groups)}
-    return [list(envs) for envs in sorted(sets, key=lambda envs: (-len(envs), envs))]
+    """Return the sets of environments for which to aggregate, the largest first: those of each algorithm. Sets in which
+    there is one algorithm are left out, if there are others."""
+    sets = Counter(tuple(env for env in groups if label in groups[env]) for label in labels(groups))
+    compared = [envs for envs in sets if sum({*envs} <= {*others} for others in sets.elements()) > 1]
+    return [list(envs) for envs in sorted(compared or sets, key=lambda envs: (-len(envs), envs))]
 
 
-def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, groups: Groups) -> str:
-    """Return the first paragraph: the runs, and the result of a run that the page compares. `failed` names the
-    algorithm and environment of each run that failed."""
+def introduction(runs: Sequence[Trained], failed: Sequence[str], others: Sequence[str], groups: Groups) -> str:
+    """Return the first paragraph: the runs, and the result of a run that the page compares. `failed` and `others` name
+    the algorithm and environment of each run that failed, and of each run that is left out for another reason."""
     seeds = sorted({run.curves.seed for run in runs})
     commits = sorted({run.about["git"] for run in runs if run.about.get("git")}) or ["unknown"]        # a peer has none
     changed = " (+: with uncommitted changes)" if any(commit.endswith("+") for commit in commits) else ""
@@ -94,19 +96,23 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: int, gr
     elif not tested:
         result = f"The result of a run is {by_training}, because not all runs have been evaluated."
     else:
-        result = (f"The result of a run is {by_test}, in {', '.join(tested)}. Elsewhere it is {by_training}, "
+        result = (f"The result of a run is {by_test}, in {'; '.join(tested)}. Elsewhere it is {by_training}, "
                   "because not all runs there have been evaluated.")
     left = ""
     if others:
-        left = f" Unfinished or repeated runs, and runs in which no episode ended, are left out: {others}."
+        left = f" Runs that are unfinished or repeated, or in which no episode ended, are left out: {counted(others)}."
     fair = "No run is selected by its result."
     if failed:
-        counts = "; ".join(f"{which}: {n}" for which, n in Counter(failed).items())
-        fair = (f"Failed runs, which are left out: {counts}. The results of these algorithms are those of the "
+        fair = (f"Failed runs, which are left out: {counted(failed)}. The results of these algorithms are those of the "
                 "other runs, so they may be too high.")
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}{changed}.{left} "
-            f"{result} {fair}")
+            f"{result} {fair} The end of the page defines all terms.")
+
+
+def counted(names: Sequence[str]) -> str:
+    """Return the names in words, each with its number."""
+    return "; ".join(f"{name}: {n}" for name, n in Counter(names).items())
 
 
 def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: dict[str, dict[str, np.ndarray]]) -> None:
@@ -116,7 +122,7 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
             for label in groups[envs[0]] if all(label in groups[env] for env in envs)}
     each = {label: each[label] for label in sorted(each, key=lambda label: -iqm(each[label]))}
     looks = pictures.looks(labels(groups))
-    page.heading(f"Aggregated over {', '.join(envs)}")
+    page.heading(f"Aggregated over {'; '.join(envs)}" if len(envs) > 1 else f"Scores in {envs[0]}")
     rows, few = [("algorithm", "runs", "IQM", "95 % interval", "mean")], []
     for label, found in each.items():
         spread = between(iqm, found)
@@ -124,15 +130,18 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
         rows.append((label, f"{sum(map(len, found))}", score(iqm(found)), " to ".join(map(score, spread or "")) or "-",
                      score(np.mean([np.mean(runs) for runs in found]))))
     page.table(rows)
-    if few:
+    if len(few) == len(each):
+        page.text(f"No algorithm has an interval, because an interval needs {RUNS} runs, and {ENOUGH} in each "
+                  "environment. Differences may be due to chance.")
+    elif few:
         page.text(f"These algorithms have no intervals, because they have fewer than {RUNS} runs, or fewer than "
                   f"{ENOUGH} in an environment: {', '.join(few)}. Differences from or between them may be due to "
                   "chance.")
     shorter = [label for label in each if min(
         run.result["steps"] / longest(groups[env]) for env in envs for run in groups[env][label]) < SAME_STEPS]
     if shorter:
-        page.text(f"Numbers of steps differ: in an environment, {', '.join(shorter)} trained for less than "
-                  f"{SAME_STEPS:.0%} of the steps of the longest run. The table of the environment shows the steps.")
+        page.text(f"In some environment, these algorithms made less than {100 * SAME_STEPS:.0f} % of the steps of the "
+                  f"longest run there: {'; '.join(shorter)}. The table of the environment shows the steps.")
     if any(len({*map(len, found)}) > 1 for found in each.values()):
         page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([run.learning() for run in groups[env][label]], limits(groups[env]),
@@ -206,8 +215,9 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     page.heading("Definitions")
     page.text("Normalised scores: 0 and 1 are these results. " + "; ".join(
         "{}: {} and {}".format(env, *map(number, limits(here))) for env, here in groups.items())
-        + ". In environments without a suite, they are the lowest and the highest result of a run here. "
-              "For the accuracy of a reward model, they are 0 and 1.")
+        + ". For environments and tasks that no suite contains, they are 0 and 1 if the measure is a share, such as an "
+              "accuracy; otherwise they are the lowest and the highest result of a run here. If all results are equal, "
+              "their score is 0.")
     page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
               f"the performance profile (the share of runs above a score) and the probability of improvement are "
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "

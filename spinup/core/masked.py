@@ -44,8 +44,8 @@ def aggregate(loss: Tensor, mask: Tensor | None = None, *, mode: str = "token",
       largest row length)
 
     denominator: number of steps (token) or rows (sequence, constant) in the whole optimiser step.
-        Needed if `loss` is only a micro-batch of it or if rows were left out. Otherwise the
-        gradient would depend on how the batch was split.
+    Needed if `loss` is only a micro-batch of it or if rows were left out. Otherwise the gradient
+    would depend on how the batch was split.
 
     ValueError for an unknown mode, or `constant` without a length.
     """

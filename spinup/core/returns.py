@@ -29,8 +29,8 @@ def discounted(rewards: Tensor, terminated: Tensor, truncated: Tensor, *, gamma:
     """Reward-to-go sum_l gamma^l r_{t+l}, `[B, T]`, up to the end of the episode or of the row.
 
     bootstrap: `[B, T]`, the value of the state after each step, like `next_values` in `gae`. It
-        replaces the rewards after a truncation, and after the last step that counts if the episode
-        did not end there. Without it these rewards count as 0.
+    replaces the rewards after a truncation, and after the last step that counts if the episode did
+    not end there. Without it these rewards count as 0.
     """
     over = terminated.bool()
     cut = truncated.bool() & ~over

@@ -2,14 +2,14 @@
 
 Row i has the steps of environment copy i. An environment resets within the step that ends its
 episode. If step t ended an episode, `obs[i, t + 1]` is the *first* observation of the next episode,
-s'_0. The observation after the last step, s_3 below, is in `final_obs`:
+s'_0. The observation after the last step, s_3 below, is in `final_obs`::
 
     obs         s_0  s_1  s_2 | s'_0  s'_1  ...  s'_k     [N, T + 1]: one more than there are steps
     act, rew    a_0  a_1  a_2 | a'_0  a'_1  ...           [N, T]
     final_obs            s_3                              [M]: one for each episode that ended
 
 An advantage estimator (Schulman et al. 2016, arXiv:1506.02438, eq. 16) needs V(s_{t+1}) of each
-step:
+step::
 
     delta_t = r_t + gamma V(s_{t+1}) (1 - terminated_t) - V(s_t)
 

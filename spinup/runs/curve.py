@@ -21,7 +21,7 @@ if TYPE_CHECKING:                                            # imported only for
 MANY = 6                # with more curves, the legend is outside the axes
 # Okabe and Ito's colours, which colour-blind people can tell apart. Yellow is last because it is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-LINES = ("-", "--", ":", "-.")
+LINES = ("-", "-.", ":", "--")
 STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titlepad": 10,
          "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#999999",
          "axes.labelcolor": "#444444", "xtick.color": "#444444", "ytick.color": "#444444",
@@ -118,6 +118,12 @@ def draw_curve(directory: Path) -> Path | None:
         finish(axes, run.unit, empty=not axes.lines)
         write_whole(path, render(picture, "png"))
     return path
+
+
+def style(place: int) -> dict[str, str]:
+    """Return the colour and the dashes of the curve at this place in the legend. Neighbours differ in both, so that
+    they can be told apart without colours."""
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": LINES[(place + place // len(COLOURS)) % len(LINES)]}
 
 
 def line(axes: "Axes", xs: np.ndarray, ys: np.ndarray, **look: Any) -> None:

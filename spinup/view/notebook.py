@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from spinup.errors import UserError, nearest
-from spinup.view.plots import COLOURS, LINES, STYLE, render
+from spinup.runs.curve import STYLE, render, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,7 @@ def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mea
         x, y: columns of `progress.csv`. UserError if a run has no such column.
     """
     for i, (label, results) in enumerate(runs.items()):
-        line = (i + i // len(COLOURS)) % len(LINES)                       # another style when colours repeat
-        look, lines = {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[line]}, []
+        look, lines = style(i), []
         for result in results:
             columns = getattr(result, "progress", result)
             for name in (x, y):

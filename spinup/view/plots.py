@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from spinup.errors import UserError, nearest
-from spinup.runs.curve import COLOURS, LINES, STYLE, Curves, figure, finish, line, read_curves, render
+from spinup.runs.curve import STYLE, Curves, figure, finish, line, read_curves, render, style
 from spinup.runs.files import check_pair, write_whole
 from spinup.view.statistics import ENOUGH, interval, mean_interval, range_of
 
@@ -144,8 +144,7 @@ def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], 
     """
     banded = False
     for label, members in groups.items():
-        dash, colour = divmod(order.index(label), len(COLOURS))
-        look = {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
+        look = style(order.index(label))
         found = (run.xy(x, y) for run in members)
         curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
         banded |= draw_group(axes, curves, label, look, range_of(y))

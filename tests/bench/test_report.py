@@ -109,15 +109,16 @@ def test_page_shows_the_results_of_the_runs(trained, tmp_path, capsys, cli):
     text, page = (tmp_path / "report.md").read_text(), (tmp_path / "report.html").read_text()
     assert text.startswith("# 2 algorithms in 2 environments\n\n30 finished runs, seeds 1, 2, 3, 4, 5, 6, "
                            "7, 8, 9, 10, commit 0a1b2c. "
-                           "Unfinished or repeated runs, and runs in which no episode ended, are left out: 1. ")
-    assert "Aggregated over CartPole-v1, Pendulum-v1" in text and "Aggregated over CartPole-v1\n" in text
-    both, alone, chances, cartpole, pendulum, *_ = cells(text, "ppo")
-    assert both == ["ppo", "20", "0.50", "0.50 to 0.50", "0.50"] and alone[:3] == ["ppo", "10", "1.00"]
+                           "Runs that are unfinished or repeated, or in which no episode ended, are left out: "
+                           "dqn in CartPole-v1: 1. ")
+    assert "Scores in CartPole-v1\n" in text and "Aggregated" not in text      # in both environments there is only ppo
+    scores, chances, cartpole, pendulum, *_ = cells(text, "ppo")
+    assert scores == ["ppo", "10", "1.00", "1.00 to 1.00", "1.00"]
     assert chances == ["ppo", "", "1.00 (1.00 to 1.00)"]                   # the row against dqn, in CartPole alone
     assert cartpole == ["ppo", "475", "475 to 475", "405.5", "10", "1,000", "never", "1 min 05 s", "300 MiB",
                         "500 (RL Baselines3 Zoo, 100k steps, 1 run)"]
     assert pendulum[1:4] == ["-1,229", "-1,229 to -1,229", "-150"] and pendulum[6] == "250 (10 of 10 runs)"
-    assert len(re.findall(r"!\[", text)) == page.count('src="data:image/png;base64,') == 2 * 3 + 2
+    assert len(re.findall(r"!\[", text)) == page.count('src="data:image/png;base64,') == 3 + 2
     assert not re.search(r'(src|href)="(?!data:)', page) and "http" not in page       # it needs no other file
     assert 'name="viewport"' in page and "torch 2.13.0" in page and "CartPole-v1: 22.2 and 475" in page
     for name in re.findall(r"\]\((report_pictures/.*?)\)", text):
@@ -134,11 +135,11 @@ def test_unequal_steps_and_missing_intervals_are_reported(trained, tmp_path):
             trained("vpg", env, seed, 50.0)
     report([tmp_path], tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
-    assert "or fewer than 3 in an environment: ppo, vpg." in text and "Numbers of steps differ" not in text
+    assert "No algorithm has an interval" in text and "of the longest run there" not in text
     short = tmp_path / "vpg_Pendulum-v1" / "vpg_Pendulum-v1_s2" / "result.json"
     short.write_text(json.dumps(json.loads(short.read_text()) | {"steps": 900}))
     report([tmp_path], tmp_path / "page.md")
-    assert "Numbers of steps differ: in an environment, vpg trained" in (tmp_path / "page.md").read_text()
+    assert "of the longest run there: vpg. The table" in (tmp_path / "page.md").read_text()
 
 
 # Catches: a result of 0 that becomes NaN; a seed that counts twice; a mean over some runs without their number.
@@ -150,8 +151,8 @@ def test_result_of_0_counts_and_a_seed_counts_once(trained, tmp_path):
     report([tmp_path], tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
     assert text.startswith("# 1 algorithm in 1 environment\n")
-    assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, and runs in which no episode " \
-           "ended, are left out: 1." in text
+    assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Runs that are unfinished or repeated, or in which no episode " \
+           "ended, are left out: ppo in CartPole-v1: 1." in text
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
 
 
@@ -239,7 +240,7 @@ def test_initial_sft_run_is_not_a_separate_method(trained, tmp_path):
     about = json.loads((start / "config.json").read_text())
     (start / "config.json").write_text(json.dumps({**about, "algorithm": "llm sft"}))
     found, failed, others = read([tmp_path])
-    assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
+    assert ([each.logged for each in found], failed, others) == ([100.0], [], [])
 
 
 # Catches: a report of a folder that fails because the folder also holds an exported model.
@@ -248,7 +249,7 @@ def test_exported_model_is_no_run(trained, tmp_path):
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     found, failed, others = read([tmp_path])
-    assert ([each.logged for each in found], failed, others) == ([100.0], [], 0)
+    assert ([each.logged for each in found], failed, others) == ([100.0], [], [])
 
 
 # Catches: diverged runs that are left out without a note, so that the result of the others looks like that of all.
