@@ -58,6 +58,8 @@ class Parser(argparse.ArgumentParser):
             how = ""
             if unknown[0].isdigit():
                 how = " join several numbers with commas, as in 64,64;"
+            elif unknown[0].endswith(".npz") and any("--data" in a.option_strings for a in self._actions):
+                how = f" if it is a dataset, write --data {unknown[0]};"
             elif any("--env" in a.option_strings for a in self._actions):
                 how = f" if it is an environment, write --env {unknown[0]};"
             raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r};{how} see `{self.prog} --help`")

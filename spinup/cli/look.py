@@ -54,7 +54,7 @@ def plot(argv: list[str]) -> int:
     for row in rows:
         table.add_row(*(v if isinstance(v, str) else number(v) for v in row.values()))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    print("\n".join(str(p) for p in pictures))
+    print(*plots.remarks(args.directories, args.group, args.value), *pictures, sep="\n")
     return 0
 
 

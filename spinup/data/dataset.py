@@ -117,8 +117,11 @@ def load(path: str | Path) -> Dataset:
     if about.get("sha256") != checksum(found, about):
         raise UserError(f"{path} has changed since it was written; restore it, or record it again")
     data = Dataset(**found, about=about)
-    if not sound(found) or summary(data) != {key: about[key] for key in summary(data)}:
-        raise UserError(f"{path} is not a consistent dataset of whole episodes; {MAKE}")
+    if wrong := fault(found):
+        raise UserError(f"{path} is not a dataset of whole episodes: {wrong}; {MAKE}")
+    if summary(data) != {key: about[key] for key in summary(data)}:
+        raise UserError(f"{path} states another number of steps or episodes or another mean return than its arrays "
+                        f"have; {MAKE}")
     return data
 
 
@@ -134,7 +137,8 @@ def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
     """Read the metadata, and the arrays `[N, ...]` with these names. UserError if the file is not in the format,
     or its metadata are incomplete."""
     if not path.is_file():
-        raise UserError(f"there is no dataset {path}; if it was moved, give its new path with --data; {MAKE}")
+        raise UserError(f"there is no dataset {path}; if it was moved, give its new path with --data, or with "
+                        f"--card for `spinup record`; {MAKE}")
     try:
         with np.load(path, allow_pickle=False) as file:
             inside = {*file.files}
@@ -151,28 +155,46 @@ def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
                                          f"damaged or not a dataset; restore it, or record it again; {MAKE}")) from None
     if not isinstance(about, dict) or about.get("format") != FORMAT or not {*ARRAYS} <= inside:
         raise UserError(f"{path} is not a dataset in the format {FORMAT!r}; {MAKE}")
-    if not complete(about):
-        raise UserError(f"{path} is not a consistent dataset of whole episodes; {MAKE}")
+    if wrong := incomplete(about):
+        raise UserError(f"the metadata of {path} lack {wrong}; {MAKE}")
     return about, found
 
 
-def sound(arrays: dict[str, np.ndarray]) -> bool:
-    """Return whether arrays `[N, ...]` have the same length, the right types and finite numbers, and end with the end
-    of an episode."""
+def fault(arrays: dict[str, np.ndarray]) -> str:
+    """Say which of the arrays `[N, ...]` has a wrong length, type or number; "" if all are right and the last row ends
+    an episode."""
     lengths = {len(x) if x.ndim else -1 for x in arrays.values()}
-    return (len(lengths) == 1 and min(lengths) > 0
-            and all(arrays[name].dtype == dtype and arrays[name].ndim == 1 for name, dtype in DTYPES.items())
-            and arrays["obs"].dtype in (np.float32, np.uint8) and arrays["actions"].dtype in (np.float32, np.int64)
-            and (arrays["obs"].shape, arrays["obs"].dtype) == (arrays["next_obs"].shape, arrays["next_obs"].dtype)
-            and all(np.isfinite(arrays[name]).all() for name in ("obs", "actions", "rewards", "next_obs"))
-            and np.abs(arrays["rewards"]).sum(dtype=np.float64) < LARGEST
-            and bool(arrays["terminated"][-1] | arrays["truncated"][-1]))
+    if len(lengths) != 1 or min(lengths) < 1:
+        return "its arrays have no rows, or different numbers of rows"
+    for name, types in {"obs": ("float32", "uint8"), "actions": ("float32", "int64"),
+                        **{name: (dtype,) for name, dtype in DTYPES.items()}}.items():
+        if arrays[name].dtype not in types:
+            return f"{name} must be {' or '.join(types)}, not {arrays[name].dtype}"
+        if name in DTYPES and arrays[name].ndim != 1:
+            return f"{name} must have one number per row, but its shape is {arrays[name].shape}"
+    obs, after = arrays["obs"], arrays["next_obs"]
+    if (obs.shape, obs.dtype) != (after.shape, after.dtype):
+        return "obs and next_obs differ in their types or shapes"
+    for name in ("obs", "actions", "rewards", "next_obs"):
+        if not np.isfinite(arrays[name]).all():
+            return f"{name} has a number that is not finite"
+    if not np.abs(arrays["rewards"]).sum(dtype=np.float64) < LARGEST:
+        return f"the absolute rewards add up to more than {LARGEST:g}"
+    return "" if arrays["terminated"][-1] | arrays["truncated"][-1] else "the last row does not end an episode"
 
 
-def complete(about: dict[str, Any]) -> bool:
-    """Return whether metadata have all entries, with the right types, and an environment whose name can be printed."""
-    return (all(isinstance(about.get(key), kind) for key, kind in ABOUT.items())
-            and about["env"] != "" and about["env"].isprintable()
-            and all(isinstance(part, dict) and all(isinstance(part.get(key), kind) for key, kind in PART.items())
-                    for part in about["parts"])
-            and all("kind" in about[key] for key in ("observation_space", "action_space")))
+def incomplete(about: dict[str, Any]) -> str:
+    """Name the first entry that metadata lack or that has a wrong type; "" if there is none."""
+    for key, kind in ABOUT.items():
+        if not isinstance(about.get(key), kind):
+            return key
+    if not about["env"] or not about["env"].isprintable():
+        return "env"
+    for key in ("observation_space", "action_space"):
+        if "kind" not in about[key]:
+            return f"{key}.kind"
+    for part in about["parts"]:
+        for key, kind in PART.items():
+            if not isinstance(part, dict) or not isinstance(part.get(key), kind):
+                return f"{key} of a part"
+    return ""

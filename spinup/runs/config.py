@@ -129,6 +129,11 @@ class BaseConfig(RunConfig):
     keep_best: bool = False              # also save the policy with the best test return; the result is the last policy
     compile: bool = False                # compile the update step: takes about 10 s once, then updates are faster
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.keep_best and not self.test_episodes:
+            raise UserError("--keep-best chooses by test episodes; add --test-episodes, such as --test-episodes 10")
+
     @classmethod
     def full_subject(cls, value: Any) -> Any:
         """Return the full id: CartPole becomes CartPole-v1. UserError, with the nearest id, if there is none."""

@@ -1,4 +1,5 @@
 """Episodes played without learning; shared by evaluation, test returns and `watch`."""
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,7 +43,8 @@ def unseen(env: EnvSource, episodes: int, seed: int, settings: dict[str, Any]) -
     """A context with the copies of an environment that play `episodes` new episodes. settings: those of `make`."""
     agents = num_agents(env)
     copies = agents * max(1, min(episodes, 100 if isinstance(env, str) and find_id(env) in OURS else 10) // agents)
-    envs = make(env, copies, UNSEEN + seed, exact=False, **settings)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):       # the start of the run has warned
+        envs = make(env, copies, UNSEEN + seed, exact=False, **settings)
     try:
         yield envs
     finally:

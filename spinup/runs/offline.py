@@ -180,4 +180,6 @@ class OfflineRun(Run):
     def summary(self) -> str:
         if not self.recent:
             return "no test episodes"
+        if len(self.recent) == 1:
+            return f"the last test episode returned {number(self._mean())}"
         return f"the last {len(self.recent)} test episodes returned {number(self._mean())} on average"

@@ -49,8 +49,8 @@ class Policy:
         if isinstance(space, Box):
             obs = np.asarray(obs)
             if obs.shape != space.shape:
-                raise ValueError(f"one observation has shape {space.shape}, but this one has {obs.shape}; use "
-                                 "act_batch for several")
+                several = "; use act_batch for several" if obs.shape[1:] == space.shape else ""
+                raise ValueError(f"one observation has shape {space.shape}, but this one has {obs.shape}{several}")
         elif isinstance(space, Discrete | MultiDiscrete | MultiBinary) and not space.contains(obs):
             raise ValueError(f"{obs!r} is not an observation of {space}")
         batch = np.asarray(self.view(obs), self.dtype)[None]
@@ -63,8 +63,8 @@ class Policy:
             obs = [self.view(one) for one in obs]
         obs = np.asarray(obs, self.dtype)
         if obs.shape[1:] != self.shape or not obs.ndim:
-            raise ValueError(f"a batch of observations has shape [N, {', '.join(map(str, self.shape))}], but this one "
-                             f"has {[*obs.shape]}; use act for one observation")
+            raise ValueError(f"a batch of observations has shape [{', '.join(['N', *map(str, self.shape)])}], but this "
+                             f"one has {[*obs.shape]}; use act for one observation")
         params, dist = self.outputs(obs), self.module.dist
         act = dist.mode(params) if deterministic else dist.sample(params, dist.noise(self.rng, (len(obs),)))
         return dist.to_env(act)

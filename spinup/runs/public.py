@@ -21,12 +21,13 @@ INTERNAL = ("on_row",)  # arguments that are not settings
 @contextmanager
 def advised(algorithm: Algorithm) -> Iterator[None]:
     """Improve errors in this context. An error about actions becomes a UserError that names the algorithms for such
-    actions; an algorithm's own file does not know the other algorithms. Running out of memory becomes a UserError that
-    names the settings to change."""
+    actions which learn from the same source: environments or datasets. An algorithm's own file does not know the other
+    algorithms. Running out of memory becomes a UserError that names the settings to change."""
     try:
         yield
     except ActionsError as error:
-        fitting = serving(error.kind)
+        offline = hasattr(algorithm.load().Config, "data")
+        fitting = [name for name in serving(error.kind) if hasattr(find(name).load().Config, "data") == offline]
         raise UserError(f"{error}" + (f"; algorithms for {error.kind} actions: "
                                       f"{', '.join(fitting)}" if fitting else "")) from None
     except (RuntimeError, MemoryError) as error:

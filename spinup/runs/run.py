@@ -45,8 +45,6 @@ def make_env(cfg: BaseConfig, num_envs: int | None = None, seed: int | None = No
     if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
         raise UserError("--test-episodes needs separate environments; give a function that makes the vector "
                         "environment, instead of the object")
-    if cfg.keep_best and not cfg.test_episodes:
-        raise UserError("--keep-best chooses by test episodes; add --test-episodes, such as --test-episodes 10")
     try_out(cfg.env, cfg.seed, **cfg.env_settings)
     seed, device = cfg.seed if seed is None else seed, find_device(cfg.device, gpu_helps=False)
     return make(cfg.env, num_envs or cfg.num_envs, seed, cfg.env_workers, device=device, **cfg.env_settings)

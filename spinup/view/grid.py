@@ -74,7 +74,8 @@ class Grid:
         """Run until all runs have ended; return the exit code."""
         done = self.count("finished")
         how = self.workers if self.launch is Process else f"on Ray, at most {min(self.workers, len(self.jobs))}"
-        self.say(f"{len(self.jobs)} runs in {len({j.variant for j in self.jobs})} variants"
+        variants = len({j.variant for j in self.jobs})
+        self.say(f"{len(self.jobs)} run{'s' * (len(self.jobs) != 1)} in {variants} variant{'s' * (variants != 1)}"
                  f"{f', {done} of them finished earlier' if done else ''}; {how} at a time")
         with self.signals_caught(), self.shown() as live:
             while self.count("running") or (self.count("waiting") and not self.signals):

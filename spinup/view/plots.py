@@ -16,6 +16,7 @@ if TYPE_CHECKING:                                            # imported only for
     from matplotlib.axes import Axes
 
 POINTS = 200            # points of a mean curve; as many as a run has rows
+ABOUT_EQUAL = 0.98      # share of the longest run's steps; a shorter run is mentioned below the table
 LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # if `short` is too short
           "return_mean": "mean return of an epoch's episodes"}
 
@@ -103,15 +104,16 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     if beside and x == "time":
         raise UserError("--beside needs steps on the x axis; leave out --x time")
     published = read_published(beside) if beside else {}
-    runs = find_curves(directories)
-    if value and all(value not in run.progress for run in runs):
-        known = runs[0].progress
-        raise UserError(f"no run has a column {value!r}.{nearest(value, known)} The columns are: {', '.join(known)}")
+    runs = with_column(find_curves(directories), value)
     out = Path(directories[0]) / "plot.png" if out is None else Path(out)
     if not out.name or out.suffix not in ("", ".png", ".svg") or not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written; give a name that ends in .png or .svg, in a writable folder")
     paths = check_pair(out if out.suffix else out.with_suffix(".png"), (".png", ".svg"))
     panels = grouped(runs, group, value)
+    ours, theirs = ({(run.env, run.algorithm) for run in runs}, {key[:2] for key in published})
+    if beside and not ours & theirs:
+        these, those = (", ".join(f"{name} in {env}" for env, name in sorted(keys)) for keys in (ours, theirs))
+        raise UserError(f"--beside {beside} has no curve of {these}; it has {those}")
     labels = sorted({label for groups in panels.values() for label in groups})
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
     with rc_context(STYLE):
@@ -122,7 +124,8 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
             beside_these = {(algorithm, source): xy for (where, algorithm, source), xy in published.items()
                             if where == env}
             banded = draw_panel(axes, groups, order, column, seconds, measure, smooth, beside_these)
-            axes.set(title=env, ylabel=LABELS.get(measure, words) + f", averaged over {smooth} rows" * (smooth > 1))
+            window = min(smooth, max(len(run.progress["steps"]) for members in groups.values() for run in members))
+            axes.set(title=env, ylabel=LABELS.get(measure, words) + f"\naveraged over {window} rows" * (window > 1))
             finish(axes, unit if x == "step" else xlabel, empty=not axes.lines,
                     title="bands: 95 % confidence interval, n runs" if banded else None)
         try:
@@ -142,18 +145,29 @@ def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], 
         x, y: columns of the axes; x is divided by `seconds`, and y is averaged over `smooth` rows.
         published: steps and values `[points]` by algorithm and source.
     """
-    banded = False
+    banded, last = False, 0.0
     for label, members in groups.items():
         look = style(order.index(label))
         found = (run.xy(x, y) for run in members)
         curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
         banded |= draw_group(axes, curves, label, look, range_of(y))
-        for (algorithm, source), (xs, ys) in published.items():
-            if curves and algorithm == members[0].algorithm:
-                reached = xs <= max(steps[-1] for steps, _ in curves)
-                line(axes, xs[reached], ys[reached], color=look["color"], linestyle=(0, (4, 2)), linewidth=1.2,
-                     label=f"{algorithm}: {source}")
+        last = max([last, *(xs[-1] for xs, _ in curves)])
+    for (algorithm, source), (xs, ys) in published.items():
+        of = [label for label, members in groups.items() if members[0].algorithm == algorithm]
+        if of:
+            colour = style(order.index(of[0]))["color"] if len(of) == 1 else "#666666"
+            line(axes, xs[xs <= last], ys[xs <= last], color=colour, linestyle=(0, (4, 2)), linewidth=1.2,
+                 label=f"{algorithm}: {source}")
     return banded
+
+
+def with_column(runs: list[Curves], column: str) -> list[Curves]:
+    """Return the runs that have a column of `progress.csv`; all for "". UserError if no run has it."""
+    found = [run for run in runs if not column or column in run.progress]
+    if not found:
+        known = runs[0].progress
+        raise UserError(f"no run has a column {column!r}.{nearest(column, known)} The columns are: {', '.join(known)}")
+    return found
 
 
 def summary(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[dict[str, Any]]:
@@ -164,7 +178,8 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
     confidence interval of the mean over runs; they are NaN for fewer than three runs.
     """
     rows = []
-    for (env, measure, _), groups in grouped(find_curves(directories), group, value).items():
+    runs = with_column(find_curves(directories), value)
+    for (env, measure, _), groups in grouped(runs, group, value).items():
         for label, members in groups.items():
             until = min(m.progress["steps"][-1] for m in members)
             curves = (m.xy("steps", value or m.measure) for m in members)
@@ -173,6 +188,23 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
             rows.append({group: label, "env": env, "n": len(last), "steps": int(until), "measure": measure,
                          "mean": float(np.mean(last)) if last else np.nan, "low": low, "high": high})
     return rows
+
+
+def remarks(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[str]:
+    """Return sentences about runs that the plot leaves out, because they lack the column `value`, and about rows of the
+    table that one short run cuts."""
+    runs = find_curves(directories)
+    has = with_column(runs, value)
+    lacking = [run.directory.name for run in runs if run not in has]
+    said = [f"left out, because they have no column {value}: {', '.join(lacking)}"] if lacking else []
+    for groups in grouped(has, group, value).values():
+        for label, members in groups.items():
+            short = min(members, key=lambda run: run.progress["steps"][-1])
+            until, longest = short.progress["steps"][-1], max(run.progress["steps"][-1] for run in members)
+            if until < ABOUT_EQUAL * longest:
+                said.append(f"{label}: its row shows the mean at {until:,.0f} steps, where {short.directory.name} "
+                            "ends; compare it only with rows for as many steps")
+    return said
 
 
 def draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label: str, look: dict[str, str],

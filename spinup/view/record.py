@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, flatdim
 
 from spinup import registry
 from spinup.data.card import card
-from spinup.data.dataset import Dataset, join, sound
+from spinup.data.dataset import Dataset, fault, join
 from spinup.data.dataset import load as load_dataset
 from spinup.envs import make
 from spinup.envs.ids import find_id, full_id
@@ -48,8 +48,10 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
         seed: random seed of the episodes and the actions.
     UserError if a source does not exist or has another environment, or if the file exists. Nothing is written then.
     """
-    if out.exists() or not out.parent.is_dir() or out.suffix != ".npz":
-        why = "exists" if out.exists() else "must end in .npz, in a folder that exists"
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}; create it, or choose another file")
+    if out.exists() or out.suffix != ".npz":
+        why = "exists" if out.exists() else "must end in .npz"
         raise UserError(f"--out {out} {why}; choose another file, such as {out.stem}_2.npz")
     check_writable(out.parent, "--out", "dataset.npz")
     env, settings = environment_of(sources)
@@ -74,7 +76,7 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     whole = join(parts, {
         "env": env, "env_settings": settings, "observation_space": space_to_json(envs.observation_space),
         "action_space": space_to_json(envs.action_space), "parts": said, "seed": seed, "versions": versions()})
-    if not sound(whole.arrays()):
+    if fault(whole.arrays()):
         raise UserError(f"some observations, actions or rewards of {' '.join(sources)} are not finite numbers, or too "
                         "large for float32; correct the environment, and record again")
     if out.exists():

@@ -146,7 +146,9 @@ def ends_of(name: str, hint: Any, text: str) -> tuple[float, float]:
         raise UserError(f"{what} ({error})") from None
     if len(ends) != 2:
         raise UserError(f"{what}; write two numbers, such as {flag(name)} {ends[0]:g}:{ends[-1]:g}")
-    if ends[0] >= ends[1]:
+    if ends[0] == ends[1]:
+        raise UserError(f"{flag(name)} {text} has equal ends; write two different numbers, or {flag(name)} {ends[0]:g}")
+    if ends[0] > ends[1]:
         raise UserError(f"{flag(name)} {text} is an empty range; write the smaller number first")
     return ends[0], ends[1]
 

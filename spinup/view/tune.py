@@ -39,9 +39,9 @@ REFUSED = 100           # choices in succession that fit no run, after which the
 def tune(plan: Plan) -> int:
     """Run the trials that are missing, and write the best settings to `best.toml` in the folder of the study.
 
-    Returns the exit code: 0, 130 after Ctrl-C, 143 after SIGTERM. UserError, before anything is created: Optuna is
-    missing, or storage or folder hold another study. UserError later: the storage cannot be written, or no choice of
-    settings fits a run.
+    Returns the exit code: 0, 1 if no trial has a result, 130 after Ctrl-C, 143 after SIGTERM. UserError, before
+    anything is created: Optuna is missing, or storage or folder hold another study. UserError later: the storage cannot
+    be written, or no choice of settings fits a run.
     """
     try:
         import optuna
@@ -83,8 +83,7 @@ class Tuning:
                     if not self.work(trial, texts):
                         self.say("interrupted; the trial is saved, and the same command continues the study")
                         return signals.exit_code()
-        self.tell_best()
-        return 0
+        return self.tell_best()
 
     def count(self, *states: Any) -> int:
         """Number of trials with one of these states, in all processes."""
@@ -229,18 +228,21 @@ class Tuning:
         lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in kept.items()]
         return "\n".join(lines) + "\n"
 
-    def tell_best(self) -> None:
-        """Print the best trial, and the command that trains with its settings."""
+    def tell_best(self) -> int:
+        """Print the best trial, and the command that trains with its settings. Return 1 if no trial has a result."""
         if not self.count(self.states.COMPLETE):
-            self.say("no trial has a result; choose a longer --total-steps or other ranges")
-            return
+            self.say("no trial has a result; choose a longer --total-steps, or other ranges, such as smaller learning "
+                     "rates")
+            return 1
         best, algorithm, file = self.study.best_trial, self.plan.algorithm.name, self.plan.folder / "best.toml"
         with self.plan.lock():                                            # an earlier process may not have written it
             self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)
-            if not file.exists() or f" trial_{best.number} of" not in file.read_text(encoding="utf-8"):
+            ended = f" trial_{best.number} of {self.ended}\n"
+            if not file.exists() or self.measure and ended not in file.read_text(encoding="utf-8"):
                 write_whole(file, self.best_toml().encode())
         self.say(f"best: trial_{best.number}, {number(best.value)}   {in_words(best.user_attrs['flags'])}")
         self.say(f"  spinup {algorithm} --config {quoted(describe(file))} --seed 1")
+        return 0
 
     def progress(self) -> str:
         """Describe the progress, such as `3/20 trials   2 min 10 s left`."""

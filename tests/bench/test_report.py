@@ -151,8 +151,8 @@ def test_result_of_0_counts_and_a_seed_counts_once(trained, tmp_path):
     report([tmp_path], tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
     assert text.startswith("# 1 algorithm in 1 environment\n")
-    assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Runs that are unfinished or repeated, or in which no episode " \
-           "ended, are left out: ppo in CartPole-v1: 1." in text
+    assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Runs that are unfinished or repeated, or in which no " \
+           "episode ended, are left out: ppo in CartPole-v1: 1." in text
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
 
 

@@ -1,6 +1,8 @@
 """Datasets: their episodes and returns, their files, and the refusal of invalid files."""
 import json
+import re
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,6 +112,21 @@ def test_invalid_files_are_refused_in_one_sentence(kind, file, data, capsys):
 
 
 # Catches: members of the archive that are not arrays; metadata that is nested too deeply for JSON.
+# Catches: a message that does not name the cause, so that people cannot correct their own data.
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"obs": np.zeros((3, 2))}, "obs must be float32 or uint8, not float64"),
+    ({"rewards": np.zeros((3, 1), np.float32)}, "rewards must have one number per row, but its shape is (3, 1)"),
+    ({"actions": np.zeros(2, np.int64)}, "different numbers of rows"),
+    ({"truncated": np.zeros(3, bool)}, "the last row does not end an episode"),
+    ({"about": {**ABOUT, "versions": None}}, "lack versions"),
+    ({"about": {**ABOUT, "parts": [{}]}}, "lack source of a part")])
+def test_faults_of_own_data_are_named(changes, words, data, tmp_path):
+    with open(tmp_path / "own.npz", "wb") as out:
+        replace(data, **({"about": data.about | changes["about"]} if "about" in changes else changes)).write(out)
+    with pytest.raises(UserError, match=re.escape(words)):
+        load(tmp_path / "own.npz")
+
+
 @pytest.mark.parametrize("about", [b"no array", None])
 def test_forged_archive_is_refused_in_one_sentence(about, file, data):
     if about is None:

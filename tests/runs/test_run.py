@@ -104,9 +104,10 @@ def test_loaded_policy_acts_as_the_policy_of_the_result():
 
 def test_act_accepts_exactly_one_observation():
     policy = ppo(**TINY).policy
-    for wrong in np.zeros(3), np.zeros((2, 4)):
-        with pytest.raises(ValueError, match=r"one observation has shape \(4,\).*; use act_batch for several"):
-            policy.act(wrong)
+    with pytest.raises(ValueError, match=r"one observation has shape \(4,\).*; use act_batch for several"):
+        policy.act(np.zeros((2, 4)))
+    with pytest.raises(ValueError, match=r"one observation has shape \(4,\), but this one has \(3,\)$"):
+        policy.act(np.zeros(3))
 
 
 # Catches: a negative index that counts from the end; several observations that are taken for one.

@@ -13,7 +13,7 @@ from spinup.errors import UserError
 from spinup.runs import curve
 from spinup.runs.curve import draw_curve
 from spinup.view import plots
-from spinup.view.plots import find_curves, grouped, plot, summary
+from spinup.view.plots import find_curves, grouped, plot, remarks, summary
 from spinup.view.statistics import mean_interval
 
 
@@ -218,7 +218,7 @@ def test_plot_has_a_time_axis_other_columns_and_smoothing(tmp_path, figures):
     (axes,) = figures[0].axes
     assert points(axes.lines[0]) == [(1, 2.5), (2, 4), (3, 5), (4, 5.5)]    # of 1, 4, 7, 4, without zeros at the ends
     assert axes.get_xlabel() == "wall-clock time (s)"
-    assert axes.get_ylabel() == "mean return of an epoch's episodes, averaged over 3 rows"
+    assert axes.get_ylabel() == "mean return of an epoch's episodes\naveraged over 3 rows"
     assert (tmp_path / "b.png").exists() and (tmp_path / "b.svg").exists() and not (run / "plot.png").exists()
 
 
@@ -232,16 +232,34 @@ def test_published_curves_are_shown_with_the_runs_of_their_algorithm(tmp_path, f
                       "CartPole-v1,td3,a paper,400,10\nAnt-v5,sac,a paper,100,5\nCartPole-v1,ppo,a paper,100,5\n")
     plot([tmp_path / "a", tmp_path / "b"], beside=beside)
     (axes,) = figures[0].axes
-    assert words(axes) == ["a (n=2)", "td3: a paper", "b (n=1)"]
-    ours, dashed = axes.lines[0], axes.lines[2]
+    assert words(axes) == ["a (n=2)", "b (n=1)", "td3: a paper"]
+    ours, other, dashed = axes.lines[0], axes.lines[2], axes.lines[3]
     assert points(dashed) == [(100, 7), (300, 9)]
-    assert dashed.get_color() == ours.get_color() != axes.lines[3].get_color()
+    assert dashed.get_color() == ours.get_color() != other.get_color()
+    write_run(tmp_path / "c" / "c_s1", [1.0, 2.0], algorithm="td3")
+    plot([tmp_path / "a", tmp_path / "c"], beside=beside)
+    assert words(figures[-1].axes[0]) == ["a (n=2)", "c (n=1)", "td3: a paper"]          # once for both groups
+    with pytest.raises(UserError, match="has no curve of sac in CartPole-v1; it has sac in Ant-v5, ppo in CartPole-v1"):
+        plot([tmp_path / "b"], beside=beside)
     for text in "steps,value\n1,2\n", "env,algorithm,source,steps,value\na,b,c,d,e\n":
         beside.write_text(text)
         with pytest.raises(UserError, match="env,algorithm,source,steps,value"):
             plot([tmp_path / "a"], beside=beside)
     with pytest.raises(UserError, match="leave out --x time"):
         plot([tmp_path / "a"], beside=beside, x="time")
+
+
+# Catches: a group that looks worse because one of its runs was stopped early; a run without the column that leaves no
+# trace.
+def test_short_runs_and_missing_columns_are_mentioned(tmp_path):
+    write_run(tmp_path / "a" / "a_s1", [1.0, 2.0, 3.0])
+    write_run(tmp_path / "a" / "a_s2", [1.0, 2.0])
+    write_run(tmp_path / "b" / "b_s1", [1.0, 2.0, 3.0])
+    (said,) = remarks([tmp_path])
+    assert said.startswith("a: its row shows the mean at 200 steps, where a_s2 ends; ")
+    progress = tmp_path / "b" / "b_s1" / "progress.csv"
+    progress.write_text(progress.read_text().replace("return_mean,", "other,", 1))
+    assert remarks([tmp_path / "b", tmp_path / "a"], value="return_mean")[0].endswith("no column return_mean: b_s1")
 
 
 @pytest.mark.long

@@ -115,7 +115,7 @@ def test_bad_trial_is_pruned_and_saved(cli, monkeypatch):
         lower=1e9, n_warmup_steps=n_warmup_steps))
     before = signal.getsignal(signal.SIGINT)
     done = cli(*SMALL, "--trials", 2, "--seeds", 100, 101)
-    assert (done.code, done.err) == (0, "") and signal.getsignal(signal.SIGINT) is before
+    assert (done.code, done.err) == (1, "") and signal.getsignal(signal.SIGINT) is before
     assert done.out.count("   pruned   lr ") == 2 and "no trial has a result" in done.out
     assert [trial.state for trial in trials()] == [TrialState.PRUNED] * 2
     directory = STUDY / "trial_0/trial_0_s100"
