@@ -29,10 +29,16 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
                 "start from a better policy, use easier prompts or raise --samples")
         said.append("most groups (responses to one prompt) have zero variance: equal rewards give no learning signal "
                     f"({row['zero_variance']:.0%} now); {what}")
-    if row.get("cut_off", 0) > CUT_OFF:
-        what = "are scored although they are unfinished" if graded else "rarely get a reward"
+    if row.get("cut_off", 0) > CUT_OFF and math.isnan(row["reward"]):
+        said.append(f"{row['cut_off']:.0%} of demonstrations are longer than {limit} tokens and are cut, so the policy "
+                    "does not learn to end its responses; raise --max-tokens")
+    elif row.get("cut_off", 0) > CUT_OFF:
+        paid = graded or row["reward"] > 1                    # a reward of the user's own may exceed 1
+        what = "are scored although they are unfinished" if paid else "rarely get a reward"
         said.append(f"{row['cut_off']:.0%} of responses are cut off at {limit} tokens and {what}; raise --max-tokens, "
                     "or wait until the policy learns to end its responses")
+    if row.get("winners", 1.0) == 0:
+        said.append("no response reached --keep, so these updates learned nothing; choose a lower --keep")
     clipped = not math.isnan(row.get("clip_fraction", math.nan))          # for other losses, 0 means a small loss
     if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
         said.append("the loss is 0, and this is normal here: the advantages have mean 0, but the gradient is not 0; "

@@ -115,15 +115,19 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     Pairs whose responses are then equal are left out, and a message names them. held_out: True for pairs to test on;
     then at most `held_out_size` pairs, spread over the file, are used. UserError if no pair is left.
     """
-    limit, kept, equal, said = run.max_tokens, [], [], []
+    limit, kept, equal, said, long = run.max_tokens, [], [], [], 0
     if held_out:
         pairs = pairs[::max(1, -(-len(pairs) // held_out_size(cfg)))]
         said += run.task.left_out                                         # only here, so that it is printed once
     for where, problem, preferred, other in pairs:
         a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))
         equal.append(where) if a == b else kept.append((problem, preferred, other))
+        long += (len(a) == limit) + (len(b) == limit)                     # no room for the end token
     if equal:
         said.append(left_out(equal, f"both responses are the same within {limit} tokens"))
+    if long:
+        said.append(f"{long} of {2 * len(pairs)} responses are longer than {limit} tokens and are cut, so the policy "
+                    "does not learn to end them; raise --max-tokens")
     for sentence in [] if cfg.quiet else said:
         print(sentence, flush=True)
     if not kept:

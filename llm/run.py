@@ -65,10 +65,11 @@ class Run(Training):
             self.epochs = config.total_steps / config.updates_per_row
         threads = min(2, cores()) if self.model.shape.width >= WIDE else 1
         super().__init__(config, task.name, self.model.device, threads, resume)
-        if self.longer and INITIAL.fullmatch(self.directory.parent.name):
+        initial = INITIAL.fullmatch(self.directory.parent.name)
+        if self.longer and initial:
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
                             "train another one with `spinup llm sft`, and use it with --model DIR")
-        self.next_words = self.next_words if by_command(config) else ("plot",)
+        self.next_words = self.next_words if by_command(config) and not initial else ("plot",)
         self.max_tokens, longest = config.response_tokens(task), longest_prompt(task, self.tokenizer)
         if self.resumed:
             as_before(config, self.directory, self.tokenizer)
@@ -86,7 +87,6 @@ class Run(Training):
         self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest, self.max_tokens, self.model)
-        # Checksums of what must not change.
         self.others: dict[str, Any] = {"a file of the task or of its reward": fingerprints(config.task, config.reward)}
         if task.judge is not None:
             task.judge.serve(self.device, config.micro_batch)

@@ -23,6 +23,7 @@ from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs import ranks
 from spinup.runs.config import settings_of
+from spinup.runs.display import short
 from spinup.runs.folders import check_writable, describe, free_directory
 from spinup.runs.presets import choose_preset
 from spinup.runs.records import config_to_json, finished, read_result
@@ -79,9 +80,9 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
                           "train on rewards", flush=True)
                 raise KeyboardInterrupt
             seconds = read_result(directory)["seconds"]
-    reached = read_result(directory)["held_out_accuracy"]
+    reached = read_result(directory)[task.measure]
     if not cfg.quiet:
-        print(f"initial policy: {describe(directory)}, held-out accuracy {reached:.2f}"
+        print(f"initial policy: {describe(directory)}, {short(task.measure)} {reached:.2f}"
               + (f", trained by SFT in {seconds:.0f} s" if seconds else ""), flush=True)
     start = on_device(load_model(directory), cfg)
     start.made_in = seconds

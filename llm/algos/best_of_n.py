@@ -103,6 +103,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     with run:
         run.keep(model=run.model, optimizer=optimizer, data=data)
+        run.columns("winners")
         for update in run.updates(cfg.total_steps):
             # Collect responses and select the winners.
             if offline:
@@ -128,5 +129,5 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     denominator = batch.responses.mask[chosen].sum()
                     stats = run.backward(batch, chosen, loss, denominator=denominator)
                     run.add(grad_norm=optimizer.step(lr), **stats)
-            run.add(learning_rate=lr)
+            run.add(learning_rate=lr, winners=len(rows) / cfg.prompts)
         return run.result()

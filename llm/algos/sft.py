@@ -86,7 +86,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             optimizer.zero_grad()
             stats = run.backward(batch, batch.responses.of, loss, denominator=tokens)
             run.add(grad_norm=optimizer.step(lr), learning_rate=lr, tokens=tokens,
-                    length=batch.responses.lengths.float().mean(), **stats)
+                    length=batch.responses.lengths.float().mean(),
+                    cut_off=1 - batch.responses.finished.float().mean(), **stats)
 
             # Stop early once the held-out accuracy is high enough.
             check_due = cfg.stop_accuracy and (update + 1) % cfg.stop_every == 0

@@ -1,5 +1,6 @@
 """Read and write adapters in the format of the library PEFT: adapter_config.json and adapter_model.safetensors."""
 import math
+import shutil
 from pathlib import Path
 
 import torch
@@ -48,6 +49,7 @@ def write_adapters(folder: Path, model: Transformer, base: str) -> None:
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "r": rank,
         "lora_alpha": layer.scale * rank, "lora_dropout": 0.0, "bias": "none", "inference_mode": True,
         "target_modules": [place.split(".")[1] for places in PLACES.values() for place in places]})
+    shutil.copymode(folder / CONFIG, folder / WEIGHTS)                    # safetensors makes it unreadable for others
 
 
 def settings(folder: Path) -> tuple[str, int, float]:

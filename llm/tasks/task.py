@@ -7,10 +7,11 @@ from zlib import crc32
 
 import numpy as np
 
+from llm.faults import SHORT
 from llm.policy.tokenizer import Messages, Tokenizer
 from llm.tasks.check import problems_of
 from llm.tasks.episodes import Episode, played
-from llm.tasks.parts import Score, scored
+from llm.tasks.parts import scored
 
 HELD_OUT = 10           # one of this many prompts is held out: never trained on
 LARGEST = 2**31         # the numbers of problems are below twice this
@@ -116,9 +117,9 @@ class Task:
 
         The responses to one problem, a group, are adjacent, and they have the same problem object.
         """
-        found = [self.reward(p, r) for p, r in zip(problems, responses, strict=True)]
-        return [scored(x, f"`reward` of the task {self.name}") if isinstance(x, dict | Score) else float(x)
-                for x in found]
+        name = f"`reward` of the task {self.name}"
+        return [scored(self.reward(p, r), name, f"for the response {SHORT.repr(str(r))}")
+                for p, r in zip(problems, responses, strict=True)]
 
 
 FORM = sorted({*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))})

@@ -103,8 +103,9 @@ class UserTask(Task):
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         text = taught(problem)
         if not text:
-            raise UserError(f'a small model needs a demonstration for {SHORT.repr(problem.prompt)}; give each prompt a '
-                            'text as its "demonstration", or add --model with the folder of a trained model')
+            raise UserError(f'there is no demonstration to imitate for {SHORT.repr(problem.prompt)}; give each prompt '
+                            'a text as its "demonstration", or, to learn from rewards, add --model with the folder of '
+                            'a trained model')
         return text
 
     def answer_of(self, problem: Problem, response: str) -> str | None:

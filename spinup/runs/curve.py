@@ -21,7 +21,7 @@ if TYPE_CHECKING:                                            # imported only for
 MANY = 6                # with more curves, the legend is outside the axes
 # Okabe and Ito's colours, which colour-blind people can tell apart. Yellow is last because it is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-LINES = ("-", "-.", ":", "--")
+LINES = ("-", "--", ":", "-.")
 STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titlepad": 10,
          "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#999999",
          "axes.labelcolor": "#444444", "xtick.color": "#444444", "ytick.color": "#444444",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from spinup.errors import UserError, nearest
+from spinup.runs.curve import COLOURS as COLOURS
+from spinup.runs.curve import LINES as LINES
 from spinup.runs.curve import STYLE, Curves, figure, finish, line, read_curves, render, style
 from spinup.runs.files import check_pair, write_whole
 from spinup.view.statistics import ENOUGH, interval, mean_interval, range_of
@@ -16,6 +18,7 @@ if TYPE_CHECKING:                                            # imported only for
     from matplotlib.axes import Axes
 
 POINTS = 200            # points of a mean curve; as many as a run has rows
+PUBLISHED = (0, (5, 2, 1, 2, 1, 2))      # of published curves: a dash and two dots, in line widths
 ABOUT_EQUAL = 0.98      # share of the longest run's steps; a shorter run is mentioned below the table
 LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # if `short` is too short
           "return_mean": "mean return of an epoch's episodes"}
@@ -90,8 +93,9 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         smooth: rows to average over, half of them before and half after.
         group: the runs in one curve: the seeds in an experiment folder, a single run, or all runs of an algorithm.
         value: a column of `progress.csv`; by default the measure of policy quality.
-        beside: a file of published curves (`read_published`). Each curve is dashed, has the colour of our runs of the
-            same environment and algorithm, and ends where our runs end.
+        beside: a file of published curves (`read_published`). Each curve has a pattern of a dash and two dots and
+            ends where our runs end. It has the colour of our curve of the same environment and algorithm, or is grey if
+            there are several.
         out: the plot file; it is written as PNG and SVG. By default `plot.png` in the first directory.
 
     UserError: no runs, an unknown column (the nearest is named), a file that cannot be written.
@@ -156,7 +160,7 @@ def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], 
         of = [label for label, members in groups.items() if members[0].algorithm == algorithm]
         if of:
             colour = style(order.index(of[0]))["color"] if len(of) == 1 else "#666666"
-            line(axes, xs[xs <= last], ys[xs <= last], color=colour, linestyle=(0, (4, 2)), linewidth=1.2,
+            line(axes, xs[xs <= last], ys[xs <= last], color=colour, linestyle=PUBLISHED, linewidth=1.2,
                  label=f"{algorithm}: {source}")
     return banded
 

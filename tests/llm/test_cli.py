@@ -114,7 +114,7 @@ WRONG = {                                                                 # the 
     "buffer": ("llm grpo --overlong 600", "together exceed the model's context of 512; choose a smaller --overlong or"),
     "buffer of a model": ("llm grpo --overlong 600 --model {model}", "choose a smaller --overlong or"),
     "text": ("llm grpo --task open.jsonl --reward score.py:one",
-             "a small model needs a demonstration for 'a>'; give each prompt a text as its \"demonstration\", or"),
+             "there is no demonstration to imitate for 'a>'; give each prompt a text as its \"demonstration\", or"),
     "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs a file"),
     "model": ("llm grpo --model nowhere", "nowhere is not a folder; give one that holds a config.json"),
     "model with a typing error": ("llm grpo --model smollm", "there is no model smollm. Did you mean 'smollm2'?"),

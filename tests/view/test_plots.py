@@ -200,7 +200,7 @@ def test_twelve_runs_have_distinct_lines_in_the_order_of_their_numbers(tmp_path,
     (axes,) = figures[0].axes
     assert words(axes) == [f"a_s{seed} (n=1)" for seed in range(1, 13)]
     looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
-    assert len(set(looks)) == 12 and looks[8] == (looks[0][0], "-.")
+    assert len(set(looks)) == 12 and looks[8] == (looks[0][0], "--")
     assert all(one[1] != other[1] for one, other in pairwise(looks))      # for people who see no colours
     assert axes.get_window_extent().x1 < axes.get_legend().get_window_extent().x0       # too many to cover curves
 

@@ -6,7 +6,7 @@ from llm.algos import best_of_n
 from llm.tasks import testbed as bed
 
 # For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
-SUITE = {"settings": {"prompts": 4, "samples": 4, "keep": 0.1}}
+SUITE = {"settings": {"prompts": 4, "samples": 4, "keep": 0.1}, "own": ["winners"]}
 
 
 # Catches: the last of several equal rewards; a reward above `keep` in place of at least `keep`; the best of the whole

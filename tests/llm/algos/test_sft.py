@@ -3,4 +3,4 @@
 # For the tests of all methods; `suite_of` in tests/llm/conftest.py describes it.
 SUITE = {
     "settings": {"batch": 16},
-    "lacking": ["reward", "reward_std", "zero_variance", "cut_off", "kl", "clip_fraction", "ratio_min", "ratio_max"]}
+    "lacking": ["reward", "reward_std", "zero_variance", "kl", "clip_fraction", "ratio_min", "ratio_max"]}

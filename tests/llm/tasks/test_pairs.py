@@ -242,8 +242,9 @@ def test_pairs_with_equal_tokens_are_left_out(capsys):
     assert capsys.readouterr().out == (
         "left out: 1 pair (line 2), where both responses are the same within 4 tokens\n")
     assert as_tokens(CUT, 3)[0] == [Problem("a"), Problem("c"), Problem("a")]
+    assert "3 of 8 responses are longer than 3 tokens and are cut" in capsys.readouterr().out    # with the end token
     assert as_tokens(CUT, 2, quiet=True) == ([Problem("c")], ["five", "six"])
-    assert capsys.readouterr().out.count("\n") == 1                       # of 3 tokens; no message if quiet
+    assert capsys.readouterr().out == ""                                  # no message if quiet
     for held_out, what in ((False, "learn from"), (True, "test on")):
         with pytest.raises(UserError, match=f"no pair of mine is left to {what}, because .* within 2 tokens; raise"):
             as_tokens(CUT[:2], 2, held_out)
