@@ -156,7 +156,7 @@ def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
     if not isinstance(about, dict) or about.get("format") != FORMAT or not {*ARRAYS} <= inside:
         raise UserError(f"{path} is not a dataset in the format {FORMAT!r}; {MAKE}")
     if wrong := incomplete(about):
-        raise UserError(f"the metadata of {path} lack {wrong}; {MAKE}")
+        raise UserError(f"the metadata of {path} have no valid entry {wrong!r}; {MAKE}")
     return about, found
 
 

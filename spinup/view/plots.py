@@ -207,7 +207,7 @@ def remarks(directories: Sequence[Path], group: str = "experiment", value: str =
             until, longest = short.progress["steps"][-1], max(run.progress["steps"][-1] for run in members)
             if until < ABOUT_EQUAL * longest:
                 said.append(f"{label}: its row shows the mean at {until:,.0f} steps, where {short.directory.name} "
-                            "ends; compare it only with rows for as many steps")
+                            "ends; compare it only with rows for the same number of steps")
     return said
 
 

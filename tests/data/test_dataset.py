@@ -118,8 +118,8 @@ def test_invalid_files_are_refused_in_one_sentence(kind, file, data, capsys):
     ({"rewards": np.zeros((3, 1), np.float32)}, "rewards must have one number per row, but its shape is (3, 1)"),
     ({"actions": np.zeros(2, np.int64)}, "different numbers of rows"),
     ({"truncated": np.zeros(3, bool)}, "the last row does not end an episode"),
-    ({"about": {**ABOUT, "versions": None}}, "lack versions"),
-    ({"about": {**ABOUT, "parts": [{}]}}, "lack source of a part")])
+    ({"about": {**ABOUT, "versions": None}}, "have no valid entry 'versions'"),
+    ({"about": {**ABOUT, "parts": [{}]}}, "have no valid entry 'source of a part'")])
 def test_faults_of_own_data_are_named(changes, words, data, tmp_path):
     with open(tmp_path / "own.npz", "wb") as out:
         replace(data, **({"about": data.about | changes["about"]} if "about" in changes else changes)).write(out)
