@@ -141,7 +141,7 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
         run.result["steps"] / longest(groups[env]) for env in envs for run in groups[env][label]) < SAME_STEPS]
     if shorter:
         page.text(f"In at least one environment, these algorithms made less than {100 * SAME_STEPS:.0f} % of the "
-                  f"steps of the longest run there: {'; '.join(shorter)}. The table of the environment shows the steps.")
+                  f"steps of the longest run there: {'; '.join(shorter)}. The table of each environment shows them.")
     if any(len({*map(len, found)}) > 1 for found in each.values()):
         page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([run.learning() for run in groups[env][label]], limits(groups[env]),
