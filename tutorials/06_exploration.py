@@ -136,11 +136,12 @@ assert 0.1 < np.mean(fresh == 39) < 0.4 and permuted.max() < 25
 
 # %%
 CHAIN = {"total_steps": 65 * 49, "learning_starts": 100, "batch_size": 32,
-         "hidden": (16, 16), "explore": 0.5, "sigma": 0.01, "adapt": 1.05,
-         "adapt_every": 49, "update_every": 2, "update_ratio": 0.5,
-         "lr": 2e-3, "checkpoint_steps": 10**9}
-on = {noise: [param_noise("Chain-40-v0", seed=seed, noise=noise, **CHAIN, **QUIET)
-              for seed in SEEDS] for noise in ("parameters", "actions")}
+         "hidden": (16, 16), "explore": 0.5, "update_every": 2,
+         "update_ratio": 0.5, "lr": 2e-3, "checkpoint_steps": 10**9}
+NOISE = {"parameters": {"sigma": 0.01, "adapt": 1.05, "adapt_every": 49},
+         "actions": {}}
+on = {noise: [param_noise("Chain-40-v0", seed=seed, noise=noise, **CHAIN, **own, **QUIET)
+              for seed in SEEDS] for noise, own in NOISE.items()}
 reached = {noise: [sum(r >= 1 for r in result.progress["return_max"])
                    for result in results] for noise, results in on.items()}
 for noise, results in on.items():

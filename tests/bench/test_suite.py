@@ -215,7 +215,7 @@ def test_run_of_a_peer_is_read_like_our_runs(tmp_path, monkeypatch, fork_python)
     (run,), failed, others = read([tmp_path])
     steps, returns = run.learning()
     assert (run.curves.algorithm, run.curves.env, run.curves.seed, failed, others) == (
-        "sb3 dqn", "CartPole-v1", 3, [], 0)
+        "sb3 dqn", "CartPole-v1", 3, [], [])
     assert 5 < len(steps) <= 200 and (np.diff(steps) > 0).all() and steps[-1] <= 400 and (returns > 5).all()
     assert 8 <= run.evaluated <= 500 and run.result["steps"] == 400 and "stable-baselines3" in run.about["versions"]
     monkeypatch.setattr(suite_module, "child", lambda *_: pytest.fail("it was trained again"))

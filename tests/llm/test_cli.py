@@ -576,7 +576,7 @@ def test_grid_runs_every_seed_once(cli, files, beginner, tmp_path):
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
              "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
     done = cli(*words)
-    assert done.code == 0 and done.out.startswith("2 runs in 1 variants; 2 at a time\n")
+    assert done.code == 0 and done.out.startswith("2 runs in 1 variant; 2 at a time\n")
     assert re.search(r"^variant +seeds +held-out accuracy +95 % interval ", done.out, re.M)
     assert done.out.endswith("\nheld-out accuracy: at the end of a run, averaged over its finished seeds\n")
     results = [tmp_path / f"runs/g/g_s{seed}/result.json" for seed in (1, 2)]

@@ -34,7 +34,7 @@ def test_two_processes_make_the_updates_of_one_process_on_the_whole_batch(fork_w
         def minimize_and_record(*batch, lr=None):
             before = optimizer.flat.clone()
             stats = minimize(*batch, lr=lr)
-            steps.append((batch, before, optimizer.flat.grad.clone(), stats, loss))
+            steps.append((batch, before, optimizer.flat.grad.clone(), dict(stats), loss))     # PPO changes stats
             return stats
         return minimize_and_record
 
