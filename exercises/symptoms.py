@@ -40,7 +40,7 @@ from spinup.envs import make
 from spinup.envs.vector import Step
 from spinup.errors import NonFiniteError
 from spinup.exercises.source import CONTENT, Entry, import_file
-from spinup.view.plots import COLOURS, LINES, STYLE, render
+from spinup.runs.curve import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
 SEEDS = (1, 2, 3)

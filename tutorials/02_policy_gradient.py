@@ -22,8 +22,8 @@ import torch
 from spinup import vpg
 from spinup.algos.vpg import policy_gradient
 from spinup.core.returns import gae
+from spinup.runs.curve import COLOURS, LINES
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "episodes": 20_000, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "episodes": 100_000, "device": "cpu"},

@@ -23,8 +23,8 @@ from scipy.stats import t
 from spinup import ppo
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.returns import gae
+from spinup.runs.curve import COLOURS
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "device": "cpu"},
              cpu={"seeds": range(1, 11), "device": "cpu"},

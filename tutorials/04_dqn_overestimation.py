@@ -26,8 +26,8 @@ from scipy.stats import norm
 from spinup import dqn
 from spinup.algos.dqn import greedy_value, td_target
 from spinup.envs import make
+from spinup.runs.curve import COLOURS
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS
 from spinup.view.statistics import mean_interval
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "mdps": 20, "device": "cpu"},

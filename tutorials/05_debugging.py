@@ -25,11 +25,11 @@ import torch
 import spinup.algos.ppo as source
 from spinup import ppo, vpg
 from spinup.core.networks import ActorCritic
+from spinup.runs.curve import COLOURS, LINES
 from spinup.runs.policy import Policy
 from spinup.runs.run import Run
 from spinup.view.evaluate import evaluate
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS, LINES
 from spinup.view.statistics import mean_interval
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "pool": 12, "device": "cpu"},

@@ -28,8 +28,8 @@ from spinup.envs import make
 from spinup.envs.worlds.beliefs import beta_draw, beta_mean, ucb_index
 from spinup.envs.worlds.strategies import EpsilonGreedy, Index, play
 from spinup.envs.worlds.trials import Bandits
+from spinup.runs.curve import COLOURS, LINES
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "steps": 1_024_000, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "steps": 3_072_000, "device": "cpu"},

@@ -25,8 +25,8 @@ from spinup.arena.tournament import play
 from spinup.core.ratings import MEAN, POINTS, bradley_terry
 from spinup.envs.games import flat
 from spinup.envs.worlds.boards import TicTacToe
+from spinup.runs.curve import COLOURS, LINES
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "steps": 250_000, "device": "cpu"},
              cpu={"seeds": (1, 2, 3), "steps": 1_000_000, "device": "cpu"},

@@ -27,8 +27,8 @@ from llm.tasks.strings import Copy
 from llm.tasks.testbed import TabularPolicy, Testbed, expectation
 from spinup.core.masked import aggregate
 from spinup.registry import find
+from spinup.runs.curve import COLOURS, LINES
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "updates": 60, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "updates": 120, "device": "cpu"},

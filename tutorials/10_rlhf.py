@@ -24,8 +24,8 @@ from llm.algos.dpo import Config, preference_loss
 from llm.algos.reward_model import bradley_terry
 from llm.tasks.task import Problem
 from llm.tasks.taste import Taste
+from spinup.runs.curve import COLOURS, LINES
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "device": "cpu"},

@@ -91,12 +91,15 @@ def supported(hint: Any) -> bool:
 
 
 def returns(function: Callable[..., Any]) -> bool:
-    """Return whether a function has a `return` of a value other than None; True if its source cannot be read."""
+    """Return whether a function has a `return` of a value other than None, or ends with `raise`; True if its source
+    cannot be read."""
     try:
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     except (OSError, TypeError, SyntaxError):
         return True
     if not isinstance(definition, ast.FunctionDef) or definition.name != function.__name__:       # the file has changed
+        return True
+    if isinstance(definition.body[-1], ast.Raise):
         return True
     inside: list[ast.AST] = [*definition.body]
     while inside:

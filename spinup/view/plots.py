@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from spinup.errors import UserError, nearest
-from spinup.runs.curve import COLOURS as COLOURS
-from spinup.runs.curve import LINES as LINES
 from spinup.runs.curve import STYLE, Curves, figure, finish, line, read_curves, render, style
 from spinup.runs.files import check_pair, write_whole
 from spinup.view.statistics import ENOUGH, interval, mean_interval, range_of
@@ -198,10 +196,9 @@ def remarks(directories: Sequence[Path], group: str = "experiment", value: str =
     """Return sentences about runs that the plot leaves out, because they lack the column `value`, and about rows of the
     table that one short run cuts."""
     runs = find_curves(directories)
-    has = with_column(runs, value)
-    lacking = [run.directory.name for run in runs if run not in has]
+    lacking = [run.directory.name for run in runs if value and value not in run.progress]
     said = [f"left out, because they have no column {value}: {', '.join(lacking)}"] if lacking else []
-    for groups in grouped(has, group, value).values():
+    for groups in grouped(with_column(runs, value), group, value).values():
         for label, members in groups.items():
             short = min(members, key=lambda run: run.progress["steps"][-1])
             until, longest = short.progress["steps"][-1], max(run.progress["steps"][-1] for run in members)

@@ -6,9 +6,9 @@ import numpy as np
 from llm.bench.pictures.draw import ONE_THREAD, conclude, figure
 from llm.tasks.addition import Addition
 from spinup.bench.process import finished_run, in_turn
+from spinup.runs.curve import COLOURS
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
-from spinup.view.plots import COLOURS
 
 COLUMNS = ("wall_seconds", "held_out_accuracy")
 

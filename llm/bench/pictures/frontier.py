@@ -8,9 +8,9 @@ from llm.bench.pictures.draw import conclude, figure
 from llm.bench.pictures.over_optimisation import LADDER, answers, best_of_n, initial_policies, train
 from llm.policy.load import load_reward_model
 from llm.tasks.taste import Taste
+from spinup.runs.curve import COLOURS, LINES
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
-from spinup.view.plots import COLOURS, LINES
 
 PAIRS = 2000
 REWARDED = ("ppo", "rloo", "grpo", "best_of_n", "online_dpo")              # learn from the reward model of these pairs

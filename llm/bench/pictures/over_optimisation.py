@@ -16,9 +16,9 @@ from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.tasks.taste import Taste
 from spinup.bench.process import finished_run, in_turn
+from spinup.runs.curve import COLOURS
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
-from spinup.view.plots import COLOURS
 
 PAIRS = (50, 200, 1000, 5000)
 PROMPTS, ANSWERS = 32, 1024     # prompts, and responses of the initial policy to each: the largest n of best-of-n

@@ -11,8 +11,8 @@ from llm.tasks.check import problems_of
 from llm.tasks.held_out import EVALUATION, distinct
 from llm.tasks.make import make_task
 from spinup.bench.process import finished_run, in_turn
+from spinup.runs.curve import COLOURS
 from spinup.runs.files import read_json
-from spinup.view.plots import COLOURS
 
 TASK = "countdown"
 SAMPLES = 64                            # responses to each problem

@@ -20,7 +20,7 @@ from spinup.core.kl import k1
 from spinup.core.masked import whiten
 from spinup.core.optim import step_size
 from spinup.core.returns import gae
-from spinup.view.plots import COLOURS
+from spinup.runs.curve import COLOURS
 
 BETA = 0.3              # KL coefficient
 UPDATES, BATCH, LR = 3000, 512, 0.05
