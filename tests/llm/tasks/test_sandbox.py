@@ -394,7 +394,8 @@ if os.name == "posix":
     # Catches: process.kill() in place of killpg, which leaves the child process alive.
     def test_child_processes_of_an_answer_are_killed(without, tmp_path):
         without(NO_NAMESPACES, NO_SECCOMP, NO_NPROC)
-        wait = f"while not os.path.exists({str(tmp_path / 'beats')!r}): pass"
+        file = repr(str(tmp_path / "beats"))
+        wait = f"while not os.path.exists({file}) or not os.path.getsize({file}): pass"
         judge(f"import os\nif os.fork() == 0:\n  exec({beating(tmp_path / 'beats')!r})\n{wait}", ["pass"])
         assert_it_stopped(tmp_path / "beats")
 
