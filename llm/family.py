@@ -17,9 +17,11 @@ from llm.start import check as check_start
 from llm.tasks.board_games import BoardGame
 from spinup.errors import UserError
 from spinup.registry import Algorithm
+from spinup.runs.convert import flag
 from spinup.runs.folders import describe
 
 load = restore.load
+SMALL = ("layers", "width", "heads", "sft_accuracy")                    # settings of a new small model
 LESS_MEMORY = "choose a smaller --model, or smaller --layers and --width, or a device with more memory"
 
 
@@ -39,6 +41,21 @@ def kinds(task: object) -> list[str]:
 def kindred(task: object, presets: Iterable[str]) -> list[str]:
     """Presets of tasks of the same kind; always empty, because a task's preset applies to all its options."""
     return []
+
+
+def remarks(config: LanguageConfig, given: Iterable[str]) -> list[str]:
+    """Return words about settings that are no error, but have an effect that one may not expect.
+
+    `--model` replaces the small model, but scripts may give all methods the same settings. A short run may end before
+    its learning rate has risen to `--lr`.
+    """
+    found = []
+    if unused := [flag(name) for name in given if config.model and name in SMALL]:
+        found.append(f"{', '.join(unused)} without effect, because of --model")
+    if (warmup := getattr(config, "warmup", 0)) > config.total_steps:
+        found.append(f"--warmup {warmup} is more than --total-steps {config.total_steps}, so the learning rate does "
+                     "not reach --lr")
+    return found
 
 
 def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str) -> None:

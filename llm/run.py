@@ -28,7 +28,7 @@ from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, separated, solved
 from llm.samples import as_lines, true_rewards
 from llm.tasks.check import problems_of
-from llm.tasks.held_out import EVALUATION, distinct
+from llm.tasks.held_out import EVALUATION, distinct, repeated
 from llm.tasks.names import fingerprints
 from llm.tasks.parts import same_parts
 from llm.tasks.task import Problem, Task, longest_prompt, speech, stateful
@@ -220,11 +220,10 @@ class Run(Training):
             yield update
 
     def announce(self) -> None:
-        """Write a row before the first update of a pretrained model.
-
-        There is none if columns are known only later: those of a user's own loss.
-        """
+        """Write a row before the first update of a pretrained model; none if the columns are those of a user's loss."""
         began = time.perf_counter()
+        for sentence in [] if self.steps else repeated(self.task, self.held_out):
+            self.display.say(sentence)
         if self.pretrained and not self.steps and not callable(getattr(self.config, "loss", None)):
             self.log(**self.tests())
             self._write_row()

@@ -57,6 +57,11 @@ def kindred(env: EnvSource, presets: Iterable[str]) -> list[str]:
     return [name for name in presets if isinstance(env, str) and family(env) == family(name)]
 
 
+def remarks(config: BaseConfig, given: Iterable[str]) -> list[str]:
+    """Return words about settings that are no error, but have an effect that one may not expect; always empty."""
+    return []
+
+
 def load(directory: Path, device: str = "cpu", best: bool = False) -> Policy:
     """Load the policy of a run from its last checkpoint. best: the one that --keep-best kept, instead of the last one.
 

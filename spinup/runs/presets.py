@@ -73,6 +73,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
         usual = algorithm.settings.get(setting, getattr(config, setting))
         if setting in {**from_file, **given} and getattr(made, setting) != usual:
             raise UserError(reason)
+    said += family(algorithm).remarks(made, {**from_file, **given})
     return made, "; ".join(said)
 
 

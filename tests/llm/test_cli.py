@@ -296,12 +296,20 @@ def test_flags_override_the_config_file_and_settings_of_the_variant_apply(cli, f
 # Catches: the preset of the task in place of the preset of the task and the method.
 def test_first_line_of_the_output_names_the_preset(cli, beginner):
     words = [w for w in WORDS[:-3] if w not in ("--preset", "none", "--quiet")]
-    words += ["--total-steps", 1, "--model", beginner]
+    words += ["--total-steps", 1, "--warmup", 0, "--model", beginner]
     for method in "dapo", "grpo":
         presets = ALL[method].presets
         fitting = [name for name in (f"reverse {method}", "reverse") if name in presets]     # most specific first
         assert cli("llm", method, *words).out.startswith(f"preset: {fitting[0]}\n")
     assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none; the defaults apply\n")
+
+
+# Catches: a size of the small model beside --model, or a warmup longer than the run, that does nothing without a word.
+def test_first_line_of_the_output_names_settings_that_do_less_than_expected(cli, beginner):
+    words = [w for w in WORDS if w != "--quiet"]
+    assert cli("llm", "rloo", *words, "--model", beginner, "--width", 8).out.startswith(
+        "preset: none; the defaults apply; --width without effect, because of --model; --warmup 50 is more than "
+        "--total-steps 2, so the learning rate does not reach --lr\n")
 
 
 # A run without a name gets a new number. A run with the name of an existing run is refused. Catches: a missing refusal.

@@ -460,6 +460,18 @@ def test_task_can_be_an_object(cli, beginner, curve):
     assert train("sft", beginner, task=Vowels(), total_steps=3).status == "finished"
 
 
+# Catches: "held-out" numbers of a task that ignores held_out, without a word.
+@pytest.mark.parametrize("ignores", [True, False])
+def test_own_task_that_trains_on_held_out_problems_is_named(beginner, capsys, ignores):
+    class Task(Vowels):
+        def problems(self, n, rng, held_out=False):
+            return super().problems(n, rng, held_out and not ignores)
+
+    train("sft", beginner, task=Task(), total_steps=1, quiet=False, held_out=8)
+    said = capsys.readouterr().out
+    assert ("training problems are held-out problems too" in said and "with held_out=True" in said) == ignores
+
+
 # The whole list is in config.json, so a resume needs nothing else. Catches: a list that is loaded as something else; a
 # plot that needs its name.
 @pytest.mark.long
