@@ -65,7 +65,8 @@ class Run(Training):
             self.epochs = config.total_steps / config.updates_per_row
         threads = min(2, cores()) if self.model.shape.width >= WIDE else 1
         super().__init__(config, task.name, self.model.device, threads, resume)
-        if self.longer and INITIAL.fullmatch(self.directory.parent.name):
+        self.may_grow = not INITIAL.fullmatch(self.directory.parent.name)
+        if self.longer and not self.may_grow:
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
                             "train another one with `spinup llm sft`, and use it with --model DIR")
         self.next_words = self.next_words if by_command(config) else ("plot",)

@@ -195,7 +195,7 @@ def ending(folder: str, steps: int, seconds: float, run: Hooks) -> Iterator[str]
         yield from (f"  {kind}: {folder}/{name}" for kind, name in run.results.items())
         more = {"resume": f" --total-steps {2 * steps}"}                  # otherwise there is nothing left to do
         yield "\n".join(f"  {run.program if w == 'resume' else 'spinup'} {w} {quoted(folder)}{more.get(w, '')}"
-                        for w in run.next_words)
+                        for w in run.next_words if w != "resume" or run.may_grow)
     else:
         how = f"type:\n  {run.program} resume {quoted(folder)}" if "resume" in run.next_words else (
             f"call the same function with resume={folder!r}")

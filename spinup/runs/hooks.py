@@ -10,6 +10,7 @@ class Hooks:
         measure: the column of `progress.csv` that measures the quality of the policy.
         unit: what the run counts, as its lines name it.
         next_words: the commands that a finished run recommends.
+        may_grow: False if a finished run must not be trained further.
         program: the words before `resume` in the command that resumes the run.
         epochs: rows of `progress.csv` in a run.
         results: the files that a finished run names, by kind.
@@ -19,6 +20,7 @@ class Hooks:
     measure = "return_mean_100"
     unit = "steps"
     next_words: tuple[str, ...] = ("plot", "watch", "eval", "resume")
+    may_grow = True
     program = "spinup"
     epochs = 200
     results: Mapping[str, str] = {"curve": "curve.png"}

@@ -94,6 +94,7 @@ def test_ctrl_c_during_sft_of_the_initial_policy_prints_how_to_resume(cli, curve
     assert read_json(directory / "result.json")["status"] == "interrupted"
     again = cli(*words)
     assert again.code == 0 and "resuming at step 30\n" in again.out
+    assert f"resume {directory.relative_to(tmp_path)}" not in again.out   # it would be refused
     assert read_json(tmp_path / RUN / "config.json")["start"] == str(directory.relative_to(tmp_path))
     longer = cli("resume", directory, "--total-steps", "5000")            # it is the initial policy of other runs
     assert longer.code == 2 and "is the initial policy of other runs and must not change" in longer.err
