@@ -17,6 +17,7 @@ if TYPE_CHECKING:                                            # imported only for
 
 POINTS = 200            # points of a mean curve; as many as a run has rows
 PUBLISHED = (0, (5, 2, 1, 2, 1, 2))      # of published curves: a dash and two dots, in line widths
+LISTED = 16             # curves that fit into the legend; of more, those with the lowest last values are grey
 ABOUT_EQUAL = 0.98      # share of the longest run's steps; a shorter run is mentioned below the table
 LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # if `short` is too short
           "return_mean": "mean return of an epoch's episodes"}
@@ -142,20 +143,30 @@ def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], 
                smooth: int, published: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]) -> bool:
     """Plot the groups of one panel, and the published curves of their algorithms. Return whether a curve has a band.
 
+    With more than `LISTED` groups, the legend lists those with the highest last values, the highest first. The others
+    are grey.
+
     Args:
         order: labels; the position of a label determines its style.
         x, y: columns of the axes; x is divided by `seconds`, and y is averaged over `smooth` rows.
         published: steps and values `[points]` by algorithm and source.
     """
-    banded, last = False, 0.0
-    for label, members in groups.items():
-        look = style(order.index(label))
-        found = (run.xy(x, y) for run in members)
-        curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
-        banded |= draw_group(axes, curves, label, look, range_of(y))
-        last = max([last, *(xs[-1] for xs, _ in curves)])
+    drawn = {label: [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in (run.xy(x, y) for run in members) if len(xs)]
+             for label, members in groups.items()}
+    banded, lower = False, []
+    if len(drawn) > LISTED:
+        best = sorted(drawn, key=lambda label: np.mean([ys[-1] for _, ys in drawn[label]] or [-np.inf]), reverse=True)
+        order, lower = best[:LISTED], best[LISTED:]
+    for label in lower:
+        for xs, ys in drawn[label]:
+            line(axes, xs, ys, color="#bbbbbb", linewidth=0.8)
+    for label in [label for label in order if label in drawn]:
+        banded |= draw_group(axes, drawn[label], label, style(order.index(label)), range_of(y))
+    if lower:
+        axes.plot([], [], color="#bbbbbb", label=f"{len(lower)} others, lower at the end")
+    last = max((xs[-1] for curves in drawn.values() for xs, _ in curves), default=0.0)
     for (algorithm, source), (xs, ys) in published.items():
-        of = [label for label, members in groups.items() if members[0].algorithm == algorithm]
+        of = [label for label, members in groups.items() if members[0].algorithm == algorithm and label in order]
         if of:
             colour = style(order.index(of[0]))["color"] if len(of) == 1 else "#666666"
             line(axes, xs[xs <= last], ys[xs <= last], color=colour, linestyle=PUBLISHED, linewidth=1.2,

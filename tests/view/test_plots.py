@@ -205,6 +205,17 @@ def test_twelve_runs_have_distinct_lines_in_the_order_of_their_numbers(tmp_path,
     assert axes.get_window_extent().x1 < axes.get_legend().get_window_extent().x0       # too many to cover curves
 
 
+# Catches: a legend that is longer than the picture; the lowest curves in it instead of the highest.
+def test_legend_of_many_runs_lists_the_highest(tmp_path, figures):
+    for i in range(20):
+        write_run(tmp_path / f"e{i}/x_s1", [50 - i, 10 * i])
+    plot([tmp_path])
+    (axes,) = figures[0].axes
+    assert words(axes) == [*(f"e{i} (n=1)" for i in range(19, 3, -1)), "4 others, lower at the end"]
+    grey = [line for line in axes.lines if line.get_color() == "#bbbbbb" and len(line.get_xdata())]
+    assert sorted(points(line)[-1][1] for line in grey) == [0, 10, 20, 30]
+
+
 def test_equal_names_are_distinguished_by_their_parent_folders(tmp_path, figures):
     for place in ("old", "new"):
         write_run(tmp_path / place / "a" / "a_s1", [1.0, 2.0])
