@@ -11,6 +11,7 @@ from spinup.runs.records import read_result, read_run
 LITTLE_CONTRAST = 0.8   # share of groups with zero variance; above this, most samples are wasted
 CUT_OFF = 0.25          # share of responses that are cut off; above this, the policy mainly learns the length limit
 COLLAPSED = 0.02        # nats of entropy; below this, the policy does not explore
+FAR = 1.0               # nats per token from the initial policy; above this, a policy that solves nothing has collapsed
 OUTVOTED = 0.5          # share of prompts with a right majority answer; below this, votes mostly reward wrong answers
 
 
@@ -26,6 +27,8 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
         right = row.get("reward_right", row["reward"])        # with votes, a reward can be for wrong answers
         what = ("raise --temperature or --samples, or start from a policy whose responses differ more" if graded else
                 "the task is nearly solved, or you need harder prompts" if right > 0.5 else
+                "the policy has moved far from its initial one, so train again with a lower --lr or a larger --warmup"
+                if row.get("kl_to_initial", 0.0) > FAR else
                 "start from a better policy, use easier prompts or raise --samples")
         said.append("most groups (responses to one prompt) have zero variance: equal rewards give no learning signal "
                     f"({row['zero_variance']:.0%} now); {what}")

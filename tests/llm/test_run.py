@@ -377,6 +377,8 @@ SAID = {                                # a row with a warning, words of it, and
     "entropy": ({"entropy": 0.019}, "a lower --lr", {"entropy": 0.02}),
     "outvoted": ({"reward_majority_right": 0.31}, "right for only 31% of the prompts, so `vote:` rewards a wrong",
                  {"reward_majority_right": 0.5}),
+    "collapsed policy": ({"zero_variance": 1.0, "kl_to_initial": 3.8}, "a lower --lr or a larger --warmup",
+                         {"kl_to_initial": 3.8}),
     "far": ({"kl_to_initial": 12.3}, "initial policy is 12 nats per token", {"kl_to_initial": 10.0})}
 
 
