@@ -64,8 +64,9 @@ def nearest(name: str, names: Iterable[str], means: Mapping[str, str] | None = N
     """
     meant = {n: (means or {}).get(n, n) for n in names}
     by_lower = {n.lower(): word for n, word in meant.items() if word != name}
-    match = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f" Did you mean {by_lower[match[0]]!r}?" if match else ""
+    near = get_close_matches(name.lower(), by_lower, cutoff=0.6)
+    near.sort(key=lambda word: sorted(word) != sorted(name.lower()))      # swapped letters first: gpro is grpo
+    return f" Did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:

@@ -80,6 +80,7 @@ WRONG = {                                                                 # the 
     "method": ("llm grp", "there is no method 'grp'. Did you mean 'grpo'? `spinup llm` lists them"),
     "method of the other family": ("llm decision_transformer",
                                    "is not a method for language models; type: spinup decision_transformer"),
+    "method with swapped letters": ("llm gpro", "Did you mean 'grpo'?"),
     "method of no likeness": ("llm xyzzy", "there is no method 'xyzzy'. `spinup llm`"),
     "method without llm": ("dr_grpo --lr 1", "dr_grpo is a method for language models; type: spinup llm dr_grpo"),
     "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? A task is addition, "),
