@@ -87,7 +87,7 @@ class Run(Training):
         self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest, self.max_tokens, self.model)
-        self.others: dict[str, Any] = {"a file of the task or of its reward": fingerprints(config.task, config.reward)}
+        self.others: dict[str, Any] = dict(fingerprints(config.task, config.reward))
         if task.judge is not None:
             task.judge.serve(self.device, config.micro_batch)
             self.depend_on("the reward model", task.judge.model)

@@ -105,7 +105,7 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     and their rewards.
     """
     if isinstance(cfg.task, str) and isinstance(cfg.reward, str) and not is_own(cfg.task):
-        files = fingerprints(cfg.task, cfg.reward)
+        files = fingerprints(cfg.task, cfg.reward).values()
         return [cfg.task, *files] if files else cfg.task
     rng = np.random.default_rng(0)
     problems = problems_of(task, 16, rng)
@@ -113,7 +113,7 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     earned = task.rewards(problems, texts) if not isinstance(cfg.reward, str) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
     rows = [[key_of(p), p.answer, taught(p)] for p in (*task.train, *task.held_out)]
-    return [name, task.alphabet, int(task.max_tokens), task.end_of_turn, *fingerprints(cfg.task, cfg.reward),
+    return [name, task.alphabet, int(task.max_tokens), task.end_of_turn, *fingerprints(cfg.task, cfg.reward).values(),
             hashlib.sha256(json.dumps(rows).encode()).hexdigest(), [key_of(p) for p in problems], texts,
             [float(x) for x in earned]]
 

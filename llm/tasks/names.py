@@ -57,11 +57,13 @@ def without_wrappers(text: str) -> str:
     return text
 
 
-def fingerprints(task: object, reward: object) -> list[str]:
-    """Return the SHA-256 of each file that the text of a task or of its reward names. A Python object names none."""
+def fingerprints(task: object, reward: object) -> dict[str, str]:
+    """Return the SHA-256 of each file that the text of a task or of its reward names, by path. A Python object names
+    none."""
     task, reward = (given if isinstance(given, str) else "" for given in (task, reward))
     inside = without_wrappers(task)
     named = [task, inside, *re.split(r"[+*,=]|(?<=\w\w):", inside)]       # the parts of a mixture may be files
     named += [term.rpartition("*")[2].rpartition(":")[0] for term in reward.split(",")]
     paths = dict.fromkeys(Path(x.strip()) for x in named)
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.suffix and path.is_file()]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths
+            if path.suffix and path.is_file()}
