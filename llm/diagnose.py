@@ -33,8 +33,8 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
         said.append("most groups (responses to one prompt) have zero variance: equal rewards give no learning signal "
                     f"({row['zero_variance']:.0%} now); {what}")
     if row.get("cut_off", 0) > CUT_OFF and math.isnan(row["reward"]):
-        said.append(f"{row['cut_off']:.0%} of demonstrations are longer than {limit} tokens and are cut, so the policy "
-                    "does not learn to end its responses; raise --max-tokens")
+        said.append(f"{row['cut_off']:.0%} of demonstrations are longer than {limit} tokens and are cut, so they have "
+                    "no end token, and responses of the policy may not end; raise --max-tokens")
     elif row.get("cut_off", 0) > CUT_OFF:
         paid = graded or row["reward"] > 1                    # a reward of the user's own may exceed 1
         what = "are scored although they are unfinished" if paid else "rarely get a reward"

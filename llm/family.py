@@ -44,14 +44,14 @@ def kindred(task: object, presets: Iterable[str]) -> list[str]:
 
 
 def remarks(config: LanguageConfig, given: Iterable[str]) -> list[str]:
-    """Return words about settings that are no error, but have an effect that one may not expect.
+    """Return warnings about valid settings with an unexpected effect.
 
-    `--model` replaces the small model, but scripts may give all methods the same settings. A short run may end before
-    its learning rate has risen to `--lr`.
+    Sizes have no effect with `--model`, but are no error, because a script may give all methods the same settings. A
+    short run may end before its learning rate has risen to `--lr`.
     """
     found = []
     if unused := [flag(name) for name in given if config.model and name in SMALL]:
-        found.append(f"{', '.join(unused)} without effect, because of --model")
+        found.append(f"{' and '.join(unused)} {'have' if unused[1:] else 'has'} no effect with --model")
     if (warmup := getattr(config, "warmup", 0)) > config.total_steps:
         found.append(f"--warmup {warmup} is more than --total-steps {config.total_steps}, so the learning rate does "
                      "not reach --lr")

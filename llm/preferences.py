@@ -126,8 +126,8 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     if equal:
         said.append(left_out(equal, f"both responses are the same within {limit} tokens"))
     if long:
-        said.append(f"{long} of {2 * len(pairs)} responses are longer than {limit} tokens and are cut, so the policy "
-                    "does not learn to end them; raise --max-tokens")
+        said.append(f"{'held-out pairs: ' * held_out}{long} of {2 * len(pairs)} responses are longer than {limit} "
+                    "tokens and are cut, so they have no end token; raise --max-tokens")
     for sentence in [] if cfg.quiet else said:
         print(sentence, flush=True)
     if not kept:

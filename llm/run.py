@@ -221,7 +221,8 @@ class Run(Training):
             yield update
 
     def announce(self) -> None:
-        """Write a row before the first update of a pretrained model; none if the columns are those of a user's loss."""
+        """Print a warning if the task trains on held-out problems. Then write a row before the first update of a
+        pretrained model, unless it has a user's own loss, whose columns are known only later."""
         began = time.perf_counter()
         for sentence in [] if self.steps else repeated(self.task, self.held_out):
             self.display.say(sentence)

@@ -76,8 +76,8 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
                 result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
             if result.status != "finished":
                 if not cfg.quiet:
-                    print(f"this was the SFT run before {cfg.algorithm}; repeat the same command to finish it and then "
-                          "train on rewards", flush=True)
+                    print(f"this was the SFT run before {cfg.algorithm}; repeat the same command to finish it and "
+                          f"continue with {cfg.algorithm}", flush=True)
                 raise KeyboardInterrupt
             seconds = read_result(directory)["seconds"]
     reached = read_result(directory)[task.measure]

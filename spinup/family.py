@@ -58,7 +58,7 @@ def kindred(env: EnvSource, presets: Iterable[str]) -> list[str]:
 
 
 def remarks(config: BaseConfig, given: Iterable[str]) -> list[str]:
-    """Return words about settings that are no error, but have an effect that one may not expect; always empty."""
+    """Return warnings about valid settings with an unexpected effect; always empty."""
     return []
 
 

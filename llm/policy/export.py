@@ -35,7 +35,8 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
         write_json(new / "config.json", config)
         library.torch.save_file(names(model), new / "model.safetensors", metadata={"format": "pt"})
 
-        shutil.copymode(new / "config.json", new / "model.safetensors")  # the library makes it unreadable for others
+        # safetensors makes the file unreadable for other users.
+        shutil.copymode(new / "config.json", new / "model.safetensors")
 
     write_whole(folder, write)
 

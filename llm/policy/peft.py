@@ -49,7 +49,8 @@ def write_adapters(folder: Path, model: Transformer, base: str) -> None:
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "r": rank,
         "lora_alpha": layer.scale * rank, "lora_dropout": 0.0, "bias": "none", "inference_mode": True,
         "target_modules": [place.split(".")[1] for places in PLACES.values() for place in places]})
-    shutil.copymode(folder / CONFIG, folder / WEIGHTS)                    # safetensors makes it unreadable for others
+    # safetensors makes the file unreadable for other users.
+    shutil.copymode(folder / CONFIG, folder / WEIGHTS)
 
 
 def settings(folder: Path) -> tuple[str, int, float]:

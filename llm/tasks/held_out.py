@@ -28,7 +28,7 @@ def repeated(task: Task, problems: list[Any]) -> list[str]:
     held, n = set(map(contents, problems)), len(problems)
     both = sum(contents(p) in held for p in problems_of(task, n, np.random.default_rng(0)))
     return [f"{both} of {n} training problems are held-out problems too, so held-out numbers do not show how the "
-            "policy generalises; let `problems` return others with held_out=True"] if both else []
+            "policy generalises; let `problems` return different problems with held_out=True"] if both else []
 
 
 def held_out(task: Task, n: int, seed: int) -> list[Problem]:

@@ -14,7 +14,7 @@ from spinup.runs.files import write_json, write_whole
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Of untrained players. The numbers are lengths of dashes and gaps, in line widths.
+# Line styles of untrained players. The numbers are lengths of dashes and gaps, in line widths.
 DASHES = ("--", ":", "-.", (0, (8, 3)), (0, (1, 4)), (0, (5, 2, 1, 2, 1, 2)))
 
 
@@ -145,8 +145,8 @@ mean is 1200. Elo is updated game by game. A draw is half a point.</p>
 <h2>Who scored what against whom</h2>
 <div class=wide><table class=cross><thead><tr><th>player</th>{heads}</tr></thead><tbody>
 {cross}</tbody></table></div>
-<p>A number is the score of the player of the row against the player of the column, in percent. Players with an empty
-cell did not meet.</p>
+<p>A number is the score of the player of the row against the player of the column, in percent. An empty cell means that
+there was no game.</p>
 </html>
 """
 

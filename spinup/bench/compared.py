@@ -165,8 +165,9 @@ def results(here: dict[str, list[Trained]]) -> dict[str, np.ndarray]:
 
 
 def limits(here: dict[str, list[Trained]]) -> tuple[float, float]:
-    """Return the results with the normalised scores 0 and 1 in an environment: those of `suites.toml`, or else the
-    lowest and the highest result of a run. Measures that are shares, such as accuracies, have the limits 0 and 1."""
+    """Return the results with the normalised scores 0 and 1 in an environment: those of `suites.toml`;
+    otherwise 0 and 1 for a measure that is a share, such as an accuracy; otherwise the lowest and the highest result of
+    a run."""
     run, found = next(iter(here.values()))[0], np.concatenate([*results(here).values()])
     known = next((envs[run.curves.env] for envs in suites().values() if run.curves.env in envs), None)
     if known:

@@ -70,8 +70,9 @@ def normalised(here: dict[str, list[Trained]]) -> dict[str, np.ndarray]:
 
 
 def common(groups: Groups) -> list[list[str]]:
-    """Return the sets of environments for which to aggregate, the largest first: those of each algorithm. Sets in which
-    there is one algorithm are left out, if there are others."""
+    """Return the sets of environments for which to aggregate, the largest first: for each algorithm, the environments
+    in which it was trained. Sets that only one algorithm covers are left out if several algorithms cover another
+    set."""
     sets = Counter(tuple(env for env in groups if label in groups[env]) for label in labels(groups))
     compared = [envs for envs in sets if sum({*envs} <= {*others} for others in sets.elements()) > 1]
     return [list(envs) for envs in sorted(compared or sets, key=lambda envs: (-len(envs), envs))]
@@ -107,7 +108,7 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: Sequenc
                 "other runs, so they may be too high.")
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}{changed}.{left} "
-            f"{result} {fair} The end of the page defines all terms.")
+            f"{result} {fair} The section Definitions explains the terms.")
 
 
 def counted(names: Sequence[str]) -> str:
@@ -140,8 +141,9 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
     shorter = [label for label in each if min(
         run.result["steps"] / longest(groups[env]) for env in envs for run in groups[env][label]) < SAME_STEPS]
     if shorter:
-        page.text(f"In at least one environment, these algorithms made less than {100 * SAME_STEPS:.0f} % of the "
-                  f"steps of the longest run there: {'; '.join(shorter)}. The table of each environment shows them.")
+        page.text(f"In at least one environment, these algorithms trained for less than {100 * SAME_STEPS:.0f} % "
+                  f"of the steps of the longest run there: {'; '.join(shorter)}. The table of each environment shows "
+                  "the steps.")
     if any(len({*map(len, found)}) > 1 for found in each.values()):
         page.text("Environments with more runs have a larger weight in the IQM.")
     curves = {label: [pictures.on_grid([run.learning() for run in groups[env][label]], limits(groups[env]),
@@ -215,9 +217,9 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
     page.heading("Definitions")
     page.text("Normalised scores: 0 and 1 are these results. " + "; ".join(
         "{}: {} and {}".format(env, *map(number, limits(here))) for env, here in groups.items())
-        + ". For environments and tasks that no suite contains, they are 0 and 1 if the measure is a share, such as an "
-              "accuracy; otherwise they are the lowest and the highest result of a run here. If all results are equal, "
-              "their score is 0.")
+        + ". Where no suite states these two results, they are 0 and 1 if the measure is a share, such as an accuracy. "
+              "Otherwise they are the lowest and the highest result of a run here; if these are equal, all scores are "
+              "0.")
     page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
               f"the performance profile (the share of runs above a score) and the probability of improvement are "
               f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "

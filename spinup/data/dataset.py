@@ -109,7 +109,7 @@ def checksum(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> str:
 
 
 def load(path: str | Path) -> Dataset:
-    """Load a dataset from a file that `spinup record` wrote. Nothing in the file is run or unpickled.
+    """Load a dataset from a file in the format of `spinup record`. Nothing in the file is run or unpickled.
 
     UserError if the file is missing, is not such a dataset, or has changed since it was written.
     """
@@ -120,8 +120,8 @@ def load(path: str | Path) -> Dataset:
     if wrong := fault(found):
         raise UserError(f"{path} is not a dataset of whole episodes: {wrong}; {MAKE}")
     if summary(data) != {key: about[key] for key in summary(data)}:
-        raise UserError(f"{path} states another number of steps or episodes or another mean return than its arrays "
-                        f"have; {MAKE}")
+        raise UserError(f"the steps, episodes or mean return in the metadata of {path} differ from those of its "
+                        f"arrays; {MAKE}")
     return data
 
 
@@ -161,8 +161,8 @@ def read(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
 
 
 def fault(arrays: dict[str, np.ndarray]) -> str:
-    """Say which of the arrays `[N, ...]` has a wrong length, type or number; "" if all are right and the last row ends
-    an episode."""
+    """Describe the first fault in the arrays `[N, ...]`: unequal lengths, a wrong type or shape, a number that is not
+    finite, or a last row that does not end an episode; "" if there is none."""
     lengths = {len(x) if x.ndim else -1 for x in arrays.values()}
     if len(lengths) != 1 or min(lengths) < 1:
         return "its arrays have no rows, or different numbers of rows"
@@ -196,5 +196,5 @@ def incomplete(about: dict[str, Any]) -> str:
     for part in about["parts"]:
         for key, kind in PART.items():
             if not isinstance(part, dict) or not isinstance(part.get(key), kind):
-                return f"{key} of a part"
+                return f"parts[...].{key}"
     return ""

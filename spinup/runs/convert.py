@@ -37,8 +37,8 @@ def checked(name: str, hint: Any, value: Any) -> Any:
         if object in args or (Callable in args and (callable(value) or hasattr(value, "num_envs"))):
             return value                                                  # the last: a vector environment
         if Callable in args and hasattr(value, "step"):
-            raise UserError(f"{flag(name)} must be text or a function that makes the environment, as in lambda: "
-                            f"gymnasium.make('CartPole-v1'), not {value!r}")
+            raise UserError(f"{flag(name)} must be text or a function that makes the environment, such as lambda: "
+                            f"gymnasium.make('CartPole-v1'); {value!r} is an environment")
         return checked(name, next(a for a in args if a is not type(None)), value)
     if origin is tuple:
         if not isinstance(value, list | tuple):

@@ -96,7 +96,8 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
                                 f"differs from that of {source_name(cfg.env)}; give a dataset of {source_name(cfg.env)}"
                                 ", or leave out --env")
         if not (of_space(data.obs, plain.observation_space) and of_actions(data.actions, plain.action_space)):
-            raise UserError(f"{cfg.data} has observations or actions outside its own spaces; record it again")
+            raise UserError(f"the obs or actions of {cfg.data} do not fit its observation_space or action_space; "
+                            "correct the arrays, or record it again")
     except UserError:
         env.close()
         raise

@@ -17,7 +17,7 @@ if TYPE_CHECKING:                                            # imported only for
 
 POINTS = 200            # points of a mean curve; as many as a run has rows
 PUBLISHED = (0, (5, 2, 1, 2, 1, 2))      # of published curves: a dash and two dots, in line widths
-LISTED = 16             # curves that fit into the legend; of more, those with the lowest last values are grey
+LISTED = 16             # curves that fit into the legend; if there are more, those with the lowest last values are grey
 ABOUT_EQUAL = 0.98      # share of the longest run's steps; a shorter run is mentioned below the table
 LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # if `short` is too short
           "return_mean": "mean return of an epoch's episodes"}
@@ -94,7 +94,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         value: a column of `progress.csv`; by default the measure of policy quality.
         beside: a file of published curves (`read_published`). Each curve has a pattern of a dash and two dots and
             ends where our runs end. It has the colour of our curve of the same environment and algorithm, or is grey if
-            there are several.
+            several of our curves match.
         out: the plot file; it is written as PNG and SVG. By default `plot.png` in the first directory.
 
     UserError: no runs, an unknown column (the nearest is named), a file that cannot be written.
@@ -205,17 +205,17 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
 
 def remarks(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[str]:
     """Return sentences about runs that the plot leaves out, because they lack the column `value`, and about rows of the
-    table that one short run cuts."""
+    table whose mean is at the end of a run that is shorter than the others."""
     runs = find_curves(directories)
     lacking = [run.directory.name for run in runs if value and value not in run.progress]
     said = [f"left out, because they have no column {value}: {', '.join(lacking)}"] if lacking else []
-    for groups in grouped(with_column(runs, value), group, value).values():
+    for (env, _, _), groups in grouped(with_column(runs, value), group, value).items():
         for label, members in groups.items():
             short = min(members, key=lambda run: run.progress["steps"][-1])
             until, longest = short.progress["steps"][-1], max(run.progress["steps"][-1] for run in members)
             if until < ABOUT_EQUAL * longest:
-                said.append(f"{label}: its row shows the mean at {until:,.0f} steps, where {short.directory.name} "
-                            "ends; compare it only with rows for the same number of steps")
+                said.append(f"{label} on {env}: its row shows the mean at {until:,.0f} steps, where "
+                            f"{short.directory.name} ends; compare it only with rows for the same number of steps")
     return said
 
 

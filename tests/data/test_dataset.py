@@ -111,7 +111,6 @@ def test_invalid_files_are_refused_in_one_sentence(kind, file, data, capsys):
     assert "unpickled" not in capsys.readouterr().out
 
 
-# Catches: members of the archive that are not arrays; metadata that is nested too deeply for JSON.
 # Catches: a message that does not name the cause, so that people cannot correct their own data.
 @pytest.mark.parametrize(("changes", "words"), [
     ({"obs": np.zeros((3, 2))}, "obs must be float32 or uint8, not float64"),
@@ -119,7 +118,7 @@ def test_invalid_files_are_refused_in_one_sentence(kind, file, data, capsys):
     ({"actions": np.zeros(2, np.int64)}, "different numbers of rows"),
     ({"truncated": np.zeros(3, bool)}, "the last row does not end an episode"),
     ({"about": {**ABOUT, "versions": None}}, "have no valid entry 'versions'"),
-    ({"about": {**ABOUT, "parts": [{}]}}, "have no valid entry 'source of a part'")])
+    ({"about": {**ABOUT, "parts": [{}]}}, "have no valid entry 'parts[...].source'")])
 def test_faults_of_own_data_are_named(changes, words, data, tmp_path):
     with open(tmp_path / "own.npz", "wb") as out:
         replace(data, **({"about": data.about | changes["about"]} if "about" in changes else changes)).write(out)
@@ -127,6 +126,7 @@ def test_faults_of_own_data_are_named(changes, words, data, tmp_path):
         load(tmp_path / "own.npz")
 
 
+# Catches: members of the archive that are not arrays; metadata that is nested too deeply for JSON.
 @pytest.mark.parametrize("about", [b"no array", None])
 def test_forged_archive_is_refused_in_one_sentence(about, file, data):
     if about is None:

@@ -305,11 +305,11 @@ def test_first_line_of_the_output_names_the_preset(cli, beginner):
     assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none; the defaults apply\n")
 
 
-# Catches: a size of the small model beside --model, or a warmup longer than the run, that does nothing without a word.
+# Catches: a size of the small model beside --model, or a warmup longer than the run, without a warning.
 def test_first_line_of_the_output_names_settings_that_do_less_than_expected(cli, beginner):
     words = [w for w in WORDS if w != "--quiet"]
     assert cli("llm", "rloo", *words, "--model", beginner, "--width", 8).out.startswith(
-        "preset: none; the defaults apply; --width without effect, because of --model; --warmup 50 is more than "
+        "preset: none; the defaults apply; --width has no effect with --model; --warmup 50 is more than "
         "--total-steps 2, so the learning rate does not reach --lr\n")
 
 

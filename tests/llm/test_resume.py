@@ -89,8 +89,8 @@ def test_ctrl_c_during_sft_of_the_initial_policy_prints_how_to_resume(cli, curve
     (directory,) = (tmp_path / "runs").glob("start_*/*")
     assert done.out.endswith(f"interrupted after 30 steps and saved; to resume, type:\n"
                              f"  spinup resume {directory.relative_to(tmp_path)}\n"
-                             "this was the SFT run before llm rloo; repeat the same command to finish it and then "
-                             "train on rewards\n")
+                             "this was the SFT run before llm rloo; repeat the same command to finish it and "
+                             "continue with llm rloo\n")
     assert read_json(directory / "result.json")["status"] == "interrupted"
     again = cli(*words)
     assert again.code == 0 and "resuming at step 30\n" in again.out

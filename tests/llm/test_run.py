@@ -462,7 +462,7 @@ def test_task_can_be_an_object(cli, beginner, curve):
     assert train("sft", beginner, task=Vowels(), total_steps=3).status == "finished"
 
 
-# Catches: "held-out" numbers of a task that ignores held_out, without a word.
+# Catches: "held-out" numbers of a task that ignores held_out, without a warning.
 @pytest.mark.parametrize("ignores", [True, False])
 def test_own_task_that_trains_on_held_out_problems_is_named(beginner, capsys, ignores):
     class Task(Vowels):

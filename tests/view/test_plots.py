@@ -260,14 +260,14 @@ def test_published_curves_are_shown_with_the_runs_of_their_algorithm(tmp_path, f
         plot([tmp_path / "a"], beside=beside, x="time")
 
 
-# Catches: a group that looks worse because one of its runs was stopped early; a run without the column that leaves no
-# trace.
+# Catches: a group that looks worse because one of its runs was stopped early; a run without the column that is left out
+# without a message.
 def test_short_runs_and_missing_columns_are_mentioned(tmp_path):
     write_run(tmp_path / "a" / "a_s1", [1.0, 2.0, 3.0])
     write_run(tmp_path / "a" / "a_s2", [1.0, 2.0])
     write_run(tmp_path / "b" / "b_s1", [1.0, 2.0, 3.0])
     (said,) = remarks([tmp_path])
-    assert said.startswith("a: its row shows the mean at 200 steps, where a_s2 ends; ")
+    assert said.startswith("a on CartPole-v1: its row shows the mean at 200 steps, where a_s2 ends; ")
     progress = tmp_path / "b" / "b_s1" / "progress.csv"
     progress.write_text(progress.read_text().replace("return_mean,", "other,", 1))
     assert remarks([tmp_path / "b", tmp_path / "a"], value="return_mean")[0].endswith("no column return_mean: b_s1")

@@ -130,7 +130,8 @@ def test_loaded_model_is_saved_unchanged(case, made, tmp_path):
     theirs, folder = made(case)
     ours, tokenizer = load_pretrained(folder)
     save_pretrained(tmp_path / "saved", ours, tokenizer)
-    assert len({file.stat().st_mode for file in (tmp_path / "saved").iterdir()}) == 1    # a server reads all
+    # Another user's server must be able to read all files.
+    assert len({file.stat().st_mode for file in (tmp_path / "saved").iterdir()}) == 1
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
     assert type(again) is type(theirs) and torch.equal(logits(again), logits(theirs))
     assert again.generation_config.eos_token_id == 0 and again.generation_config.bos_token_id is None
