@@ -11,6 +11,7 @@ from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Processes, Range, RunConfig, Size, Unit
 
+SHAPE = ("layers", "width", "heads", "sft_accuracy")                    # settings of a run without a given model
 FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
 Rank = Annotated[int, Range(0, 1024)]   # of the matrices of an adapter

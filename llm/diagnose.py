@@ -41,7 +41,8 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
         said.append(f"{row['cut_off']:.0%} of responses are cut off at {limit} tokens and {what}; raise --max-tokens, "
                     "or wait until the policy learns to end its responses")
     if row.get("winners", 1.0) == 0:
-        said.append("no response reached --keep, so these updates learned nothing; choose a lower --keep")
+        what = "choose a lower --keep" if graded else "start from a better policy, or raise --samples"
+        said.append(f"no response reached --keep, so these updates learned nothing; {what}")
     clipped = not math.isnan(row.get("clip_fraction", math.nan))          # for other losses, 0 means a small loss
     if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
         said.append("the loss is 0, and this is normal here: the advantages have mean 0, but the gradient is not 0; "

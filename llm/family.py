@@ -9,7 +9,7 @@ from torch.nn.utils import vector_to_parameters
 
 from llm import restore
 from llm import watch as watching
-from llm.config import LanguageConfig
+from llm.config import SHAPE, LanguageConfig
 from llm.duels import mover
 from llm.evaluate import evaluate as evaluation
 from llm.policy.load import load_unmerged, pretrained
@@ -21,7 +21,6 @@ from spinup.runs.convert import flag
 from spinup.runs.folders import describe
 
 load = restore.load
-SMALL = ("layers", "width", "heads", "sft_accuracy")                    # settings of a new small model
 LESS_MEMORY = "choose a smaller --model, or smaller --layers and --width, or a device with more memory"
 
 
@@ -50,9 +49,10 @@ def remarks(config: LanguageConfig, given: Iterable[str]) -> list[str]:
     short run may end before its learning rate has risen to `--lr`.
     """
     found = []
-    if unused := [flag(name) for name in given if config.model and name in SMALL]:
+    if unused := [flag(name) for name in given if config.model and name in SHAPE]:
         found.append(f"{' and '.join(unused)} {'have' if unused[1:] else 'has'} no effect with --model")
-    if (warmup := getattr(config, "warmup", 0)) > config.total_steps:
+    ours = type(config).__module__.startswith("llm.algos.")               # a user's method may not use it
+    if ours and (warmup := getattr(config, "warmup", 0)) > config.total_steps:
         found.append(f"--warmup {warmup} is more than --total-steps {config.total_steps}, so the learning rate does "
                      "not reach --lr")
     return found

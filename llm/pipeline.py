@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from llm.config import LanguageConfig
+from llm.config import SHAPE, LanguageConfig
 from llm.policy.load import Start
 from llm.recipes.recipe import REWARD, Recipe, Step, find_recipe
 from llm.recipes.report import check_folder, report, report_folder
@@ -31,8 +31,6 @@ from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_logs, read_progress
 from spinup.runs.presets import configure, read_toml
 from spinup.view.jobs import Job, check_job
-
-SHAPE = ("layers", "width", "heads", "sft_accuracy")                    # settings of a stage without a given model
 
 
 @dataclass
@@ -137,6 +135,8 @@ def settled(recipe: Recipe, step: Step, root: str, shared: dict[str, Any],
     preset, file = asked.pop("preset", known.pop("preset", "auto")), asked.pop("config", None)
     check_names(asked, settings_of(config), f"{step.method} has no setting")
     given = (read_toml(Path(file), config) if file else {}) | asked
+    if "model" in fixed:                                                  # the sizes apply to the first stage
+        given = {key: x for key, x in given.items() if key not in SHAPE}
     fixed = {key: step.settings[key] for key in fixed} | ({"model": root} if root and "model" in fixed else {})
     return configure(algorithm, given | fixed, preset, recipe=known)
 

@@ -116,18 +116,20 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     then at most `held_out_size` pairs, spread over the file, are used. UserError if no pair is left.
     """
     limit, kept, equal, said, long = run.max_tokens, [], [], [], 0
+    to_score = isinstance(run, RewardRun)                                 # it adds an end token to what was cut
+    room = limit if to_score else limit - 1
     if held_out:
         pairs = pairs[::max(1, -(-len(pairs) // held_out_size(cfg)))]
         said += run.task.left_out                                         # only here, so that it is printed once
     for where, problem, preferred, other in pairs:
-        a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))
-        equal.append(where) if a == b else kept.append((problem, preferred, other))
-        long += (len(a) == limit) + (len(b) == limit)                     # no room for the end token
+        a, b = (run.tokenizer.encode(text) for text in (preferred, other))
+        equal.append(where) if a[:limit] == b[:limit] else kept.append((problem, preferred, other))
+        long += (len(a) > room) + (len(b) > room)
     if equal:
         said.append(left_out(equal, f"both responses are the same within {limit} tokens"))
     if long:
         said.append(f"{'held-out pairs: ' * held_out}{long} of {2 * len(pairs)} responses are longer than {limit} "
-                    "tokens and are cut, so they have no end token; raise --max-tokens")
+                    f"tokens and are cut{'' if to_score else ', so they have no end token'}; raise --max-tokens")
     for sentence in [] if cfg.quiet else said:
         print(sentence, flush=True)
     if not kept:

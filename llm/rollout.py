@@ -17,10 +17,10 @@ from llm.policy.generate import Prompts, Responses, Sampler, Tool
 from llm.policy.policy import Turns, check_context, for_tokens, texts_of
 from llm.policy.tokenizer import Tokenizer, encode_words
 from llm.policy.transformer import Transformer
+from llm.tasks.check import rewards_of
 from llm.tasks.episodes import opened, pieces
 from llm.tasks.parts import parts_of
 from llm.tasks.task import Problem, Sampled, Task, input_of
-from spinup.errors import UserError
 
 
 @dataclass
@@ -71,10 +71,7 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
                 each_turn = [turns.dialogue.rewards for turns in speaking]
             else:
                 own = responses.mask.sum(1).int().tolist()
-                rewards = task.rewards(asked, [Sampled(x, n) for x, n in zip(texts, own, strict=True)])
-                if len(rewards) != len(texts):
-                    raise UserError(f"`rewards` of the task {task.name} must return {len(texts)} rewards, one for each "
-                                    f"response, but returned {len(rewards)}")
+                rewards = rewards_of(task, asked, [Sampled(x, n) for x, n in zip(texts, own, strict=True)])
                 before = [len(turns.dialogue.rewards) - 1 for turns in speaking] if task.open else [0] * len(texts)
                 each_turn = [[0.0] * n + [float(reward)] for n, reward in zip(before, rewards, strict=True)]
             each = {name: torch.tensor(x, device=sampler.model.device) for name, x in parts_of(rewards).items()}

@@ -203,7 +203,8 @@ class Run(Training):
             raise told from None
 
     def describe_subject(self) -> dict[str, Any]:
-        return {**replace(self.start, model=self.model).described(TOKENIZER), "max_tokens": self.max_tokens}
+        fixed = {} if self.may_grow else {"may_grow": False}
+        return {**replace(self.start, model=self.model).described(TOKENIZER), "max_tokens": self.max_tokens, **fixed}
 
     def after_update(self) -> None:
         self.clock.end_update()
@@ -221,10 +222,9 @@ class Run(Training):
             yield update
 
     def announce(self) -> None:
-        """Print a warning if the task trains on held-out problems. Then write a row before the first update of a
-        pretrained model, unless it has a user's own loss, whose columns are known only later."""
+        """Warn of held-out problems in training. Write a pretrained model's first row, if all columns are known."""
         began = time.perf_counter()
-        for sentence in [] if self.steps else repeated(self.task, self.held_out):
+        for sentence in [] if self.steps else repeated(self.task):
             self.display.say(sentence)
         if self.pretrained and not self.steps and not callable(getattr(self.config, "loss", None)):
             self.log(**self.tests())

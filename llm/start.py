@@ -13,7 +13,7 @@ from llm.config import LanguageConfig, PreferenceConfig
 from llm.policy.fsdp import check as check_fsdp
 from llm.policy.load import Start, check_compiler, check_judge, initial, load_model, on_device
 from llm.policy.policy import check_context
-from llm.tasks.check import demonstration_of, problems_of
+from llm.tasks.check import demonstration_of, problems_of, rewards_of
 from llm.tasks.make import is_own, make_task
 from llm.tasks.names import fingerprints, without_wrappers
 from llm.tasks.task import Task, key_of, longest_prompt, stateful
@@ -80,9 +80,9 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
                           f"continue with {cfg.algorithm}", flush=True)
                 raise KeyboardInterrupt
             seconds = read_result(directory)["seconds"]
-    reached = read_result(directory)[task.measure]
     if not cfg.quiet:
-        print(f"initial policy: {describe(directory)}, {short(task.measure)} {reached:.2f}"
+        reached, what = read_result(directory).get(task.measure), "true reward" if task.gold else short(task.measure)
+        print(f"initial policy: {describe(directory)}" + (f", {what} {reached:.2f}" if reached is not None else "")
               + (f", trained by SFT in {seconds:.0f} s" if seconds else ""), flush=True)
     start = on_device(load_model(directory), cfg)
     start.made_in = seconds
@@ -110,12 +110,13 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     rng = np.random.default_rng(0)
     problems = problems_of(task, 16, rng)
     texts = [demonstration_of(task, p, rng) for p in problems]
-    earned = task.rewards(problems, texts) if not isinstance(cfg.reward, str) or not cfg.reward else ()
+    earned = rewards_of(task, problems, texts) if not isinstance(cfg.reward, str) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
     rows = [[key_of(p), p.answer, taught(p)] for p in (*task.train, *task.held_out)]
-    return [name, task.alphabet, int(task.max_tokens), task.end_of_turn, *fingerprints(cfg.task, cfg.reward).values(),
+    return [name, task.alphabet, int(task.max_tokens), task.end_of_turn, task.measure,
+            *fingerprints(cfg.task, cfg.reward).values(),
             hashlib.sha256(json.dumps(rows).encode()).hexdigest(), [key_of(p) for p in problems], texts,
-            [float(x) for x in earned]]
+            [*map(float, earned)]]
 
 
 def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:

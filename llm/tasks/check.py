@@ -1,5 +1,6 @@
 """Checks of a task's attributes, when it is created, and of its problems and demonstrations, when they are used."""
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from llm.faults import SHORT
+from llm.tasks.parts import scored
 from spinup.errors import UserError
 from spinup.runs.folders import LONGEST
+
+MEASURE = re.compile(r"held_out_(accuracy|greedy|gold|reward(_\w+)?)")
 
 
 def check_task(task: Any, kind: str) -> None:
@@ -22,6 +26,8 @@ def check_task(task: Any, kind: str) -> None:
     check("name", isinstance(task.name, str) and is_folder(task.name), "a name that a folder can have, such as guess")
     check("alphabet", alphabet is None or (isinstance(alphabet, str) and alphabet != ""),
           "a text of all its characters, or None for ordinary text")
+    check("measure", isinstance(task.measure, str) and MEASURE.fullmatch(task.measure),
+          "held_out_accuracy, held_out_reward, or held_out_reward_ and the name of a part")
     check("max_tokens", isinstance(task.max_tokens, Integral) and not isinstance(task.max_tokens, bool)
           and task.max_tokens >= 1, "a whole number of at least 1")
     if task.open is not None:
@@ -69,3 +75,16 @@ def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:
         raise UserError(f"{name} must return a text, but returned {SHORT.repr(text)} for the prompt "
                         f"{SHORT.repr(problem.prompt)}")
     return text
+
+
+def rewards_of(task: Any, problems: Sequence[Any], responses: Sequence[str]) -> list[float]:
+    """Return the rewards of responses, one response for each problem. Raise UserError if `rewards` returns another
+    number of them, or anything but finite numbers and dicts of parts."""
+    name, n = f"`rewards` of the task {task.name}", len(responses)
+    with whose(name):
+        found = task.rewards(problems, responses)
+    if not isinstance(found, list | tuple | np.ndarray) or len(found) != n:
+        given = len(found) if isinstance(found, list | tuple | np.ndarray) else SHORT.repr(found)
+        raise UserError(f"{name} must return {n} rewards, one for each response, but returned {given}")
+    return [scored(reward, name, f"for the response {SHORT.repr(str(response))}")
+            for reward, response in zip(found, responses, strict=True)]

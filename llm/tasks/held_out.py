@@ -1,18 +1,21 @@
 """Held-out problems of a task: those of a run's log, and others for a later evaluation."""
+import sys
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from llm.tasks.check import problems_of
-from llm.tasks.task import Problem, Task
-from llm.tasks.wrappers.wrapper import innermost
+from llm.tasks.task import Problem, Task, Wrapped, stateful
 
 EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
+CHECKED = (256, 16)     # problems of each kind that `repeated` compares; fewer if a task cannot give as many
 
 
 def contents(p: Any) -> tuple[str, ...]:
     """Return the contents of a problem, which equal problems share."""
-    return p.prompt, getattr(p, "answer", ""), repr(getattr(p, "data", None)), repr(getattr(p, "messages", None))
+    with np.printoptions(threshold=sys.maxsize):                          # all numbers of a long array
+        return p.prompt, *(repr(getattr(p, name, None)) for name in ("answer", "data", "messages"))
 
 
 def distinct(problems: list[Any]) -> list[Any]:
@@ -20,15 +23,27 @@ def distinct(problems: list[Any]) -> list[Any]:
     return list({contents(p): p for p in problems}.values())
 
 
-def repeated(task: Task, problems: list[Any]) -> list[str]:
-    """Return a sentence if training problems of a user's own task are among these held-out ones; else []."""
-    inside = innermost(task)
-    if type(getattr(inside, "task", inside)).__module__.startswith("llm."):
-        return []                                                # a few of ours have a single problem, such as bandits
-    held, n = set(map(contents, problems)), len(problems)
-    both = sum(contents(p) in held for p in problems_of(task, n, np.random.default_rng(0)))
-    return [f"{both} of {n} training problems are held-out problems too, so held-out numbers do not show how the "
-            "policy generalises; let `problems` return different problems with held_out=True"] if both else []
+def repeated(task: Any) -> list[str]:
+    """Return a warning if a user's own task trains on held-out problems; else [].
+
+    The problems come from a copy, because a task may give its problems in order. Nothing is checked if the task has a
+    state, or if it cannot be copied or give so many problems.
+    """
+    while isinstance(task, Wrapped):
+        task = task.task
+    if type(task).__module__.startswith("llm.") or stateful(task):        # some of ours have a single problem
+        return []
+    for n in CHECKED:
+        try:
+            mine = deepcopy(task)
+            train, held = (problems_of(mine, n, np.random.default_rng(0), side) for side in (False, True))
+        except Exception:                                                 # an error of its code appears in the run
+            continue
+        known = set(map(contents, held))
+        both = sum(contents(p) in known for p in train)
+        return [f"{both} of {n} training problems are held-out problems too, so held-out numbers do not show how the "
+                "policy generalises; if possible, let `problems` return different ones with held_out=True"] * (both > 0)
+    return []
 
 
 def held_out(task: Task, n: int, seed: int) -> list[Problem]:

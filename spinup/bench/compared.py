@@ -97,7 +97,8 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], list[st
         if run.directory not in about:                                    # an SFT run from which another run starts
             continue
         result = read_result(run.directory)
-        if result.get("status") == "finished" and isinstance(result.get(run.measure), int | float):
+        whole = result.get("status") == "finished" and isinstance(result.get(run.measure), int | float)
+        if whole and len(run.xy("steps", run.measure)[0]):
             one = Trained(run, about[run.directory], result, measured(run.directory, run.measure))
             key = run.algorithm, run.env, run.seed, *sorted(one.settings.items())
             if key not in found or found[key].evaluated is None:          # of two equal runs, the evaluated one

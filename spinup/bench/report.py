@@ -106,7 +106,7 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: Sequenc
     if failed:
         fair = (f"Failed runs, which are left out: {counted(failed)}. The results of these algorithms are those of the "
                 "other runs, so they may be too high.")
-    return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
+    return (f"{len(runs)} finished run{'s' * (len(runs) > 1)}, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}{changed}.{left} "
             f"{result} {fair} The section Definitions explains the terms.")
 

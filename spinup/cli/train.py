@@ -42,7 +42,9 @@ def resume(argv: list[str]) -> int:
     directory = find_run(args.directory)
     done, data = read_result(directory), read_run(directory)
     where = describe(directory)
-    if done.get("stopped_early") and args.total_steps and args.total_steps == data["config"].get("total_steps"):
+    may_grow = data.get("may_grow", True)                                 # not the initial policy of other runs
+    same = args.total_steps and args.total_steps == data["config"].get("total_steps")
+    if may_grow and done.get("stopped_early") and same:
         raise UserError(f"{where} stopped early, at {done['steps']:,} steps; to continue, choose another "
                         f"--total-steps, such as {args.total_steps + 1}")
     if done.get("status") == "finished" and args.total_steps <= done["steps"]:
@@ -51,8 +53,8 @@ def resume(argv: list[str]) -> int:
             early = f" of {settings['total_steps']:,}, stopped early"
             if "stop_accuracy" in settings:
                 early += f", because it reached --stop-accuracy {settings['stop_accuracy']}"
-        print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {quoted(where)}` shows it\n`spinup "
-              f"resume {quoted(where)} --total-steps {2 * done['steps']}` extends it")
+        print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {quoted(where)}` shows it"
+              + f"\n`spinup resume {quoted(where)} --total-steps {2 * done['steps']}` extends it" * may_grow)
         return 0
     algorithm = registry.find(data["algorithm"], run=directory)
     if args.data is not None:

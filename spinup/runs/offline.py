@@ -92,12 +92,22 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
         check_protocol(cfg, data)
         for name, space in (("observation_space", plain.observation_space), ("action_space", plain.action_space)):
             if space_to_json(space) != data.about[name]:
+                if data.about["env"] == source_name(cfg.env):
+                    raise UserError(f"the metadata of {cfg.data} have another {name} than {source_name(cfg.env)}; "
+                                    "correct them, or record the data again")
                 raise UserError(f"{cfg.data} was recorded in {data.about['env']}, whose {name.replace('_', ' ')} "
                                 f"differs from that of {source_name(cfg.env)}; give a dataset of {source_name(cfg.env)}"
                                 ", or leave out --env")
-        if not (of_space(data.obs, plain.observation_space) and of_actions(data.actions, plain.action_space)):
-            raise UserError(f"the obs or actions of {cfg.data} do not fit its observation_space or action_space; "
-                            "correct the arrays, or record it again")
+        if not of_space(data.obs, plain.observation_space):
+            shape, dtype, _ = observation_view(plain.observation_space)
+            raise UserError(f"the observations in {cfg.data} have the shape {data.obs.shape[1:]} and the type "
+                            f"{data.obs.dtype}, but those of {source_name(cfg.env)} have the shape {shape} and the "
+                            f"type {np.dtype(dtype)}; correct obs and next_obs, or record the data again")
+        if not of_actions(data.actions, plain.action_space):
+            raise UserError(f"the actions in {cfg.data} have the shape {data.actions.shape[1:]}, the type "
+                            f"{data.actions.dtype} and values from {data.actions.min():g} to {data.actions.max():g}, "
+                            f"which do not fit {plain.action_space} of {source_name(cfg.env)}; correct actions, or "
+                            "record the data again")
     except UserError:
         env.close()
         raise

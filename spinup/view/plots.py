@@ -106,6 +106,9 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         raise UserError(f"--smooth must be at least 1, not {smooth}")
     if beside and x == "time":
         raise UserError("--beside needs steps on the x axis; leave out --x time")
+    if beside and value and "return" not in value:
+        raise UserError(f"--beside shows published returns, and {value} is no return; leave out --value, or choose "
+                        "--value test_return")
     published = read_published(beside) if beside else {}
     runs = with_column(find_curves(directories), value)
     out = Path(directories[0]) / "plot.png" if out is None else Path(out)
@@ -156,18 +159,18 @@ def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], 
     banded, lower = False, []
     if len(drawn) > LISTED:
         best = sorted(drawn, key=lambda label: np.mean([ys[-1] for _, ys in drawn[label]] or [-np.inf]), reverse=True)
-        order, lower = best[:LISTED], best[LISTED:]
+        order, lower = best[:LISTED], [label for label in best[LISTED:] if drawn[label]]
     for label in lower:
         for xs, ys in drawn[label]:
             line(axes, xs, ys, color="#bbbbbb", linewidth=0.8)
     for label in [label for label in order if label in drawn]:
         banded |= draw_group(axes, drawn[label], label, style(order.index(label)), range_of(y))
     if lower:
-        axes.plot([], [], color="#bbbbbb", label=f"{len(lower)} others, lower at the end")
+        axes.plot([], [], color="#bbbbbb", label=f"{len(lower)} others, not higher at the end")
     last = max((xs[-1] for curves in drawn.values() for xs, _ in curves), default=0.0)
     for (algorithm, source), (xs, ys) in published.items():
         of = [label for label, members in groups.items() if members[0].algorithm == algorithm and label in order]
-        if of:
+        if of and (xs <= last).any():
             colour = style(order.index(of[0]))["color"] if len(of) == 1 else "#666666"
             line(axes, xs[xs <= last], ys[xs <= last], color=colour, linestyle=PUBLISHED, linewidth=1.2,
                  label=f"{algorithm}: {source}")

@@ -235,11 +235,13 @@ class Tuning:
                      "rates")
             return 1
         best, algorithm, file = self.study.best_trial, self.plan.algorithm.name, self.plan.folder / "best.toml"
+        folder = self.plan.folder / f"trial_{best.number}" / f"trial_{best.number}_s{self.plan.seeds[0]}"
+        self.measure = self.measure or read_result(folder).get("measure", "result")          # no trial in this process
         with self.plan.lock():                                            # an earlier process may not have written it
             self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)
-            ended = f" trial_{best.number} of {self.ended}\n"
-            if not file.exists() or self.measure and ended not in file.read_text(encoding="utf-8"):
-                write_whole(file, self.best_toml().encode())
+            found = self.best_toml().encode()
+            if not file.exists() or file.read_bytes() != found:
+                write_whole(file, found)
         self.say(f"best: trial_{best.number}, {number(best.value)}   {in_words(best.user_attrs['flags'])}")
         self.say(f"  spinup {algorithm} --config {quoted(describe(file))} --seed 1")
         return 0

@@ -252,6 +252,15 @@ def test_exported_model_is_no_run(trained, tmp_path):
     assert ([each.logged for each in found], failed, others) == ([100.0], [], [])
 
 
+# Catches: a traceback for a finished run whose measure is NaN in all rows.
+def test_run_without_a_finite_row_is_left_out(trained, tmp_path):
+    trained("ppo", "CartPole-v1", 1, 400.0)
+    empty = trained("ppo", "CartPole-v1", 2, 100.0) / "progress.csv"
+    empty.write_text("steps,return_mean_100,wall_seconds\n250,nan,1\n500,nan,2\n")
+    text = report([tmp_path], tmp_path / "page.md")[1].read_text()
+    assert "1 finished run, seed 1," in text and "are left out: ppo in CartPole-v1: 1." in text
+
+
 # Catches: diverged runs that are left out without a note, so that the result of the others looks like that of all.
 def test_failed_runs_are_reported(trained, tmp_path):
     for seed, result in ((1, 400.0), (2, 100.0), (3, 100.0)):

@@ -189,6 +189,13 @@ def test_users_setting_may_make_one_of_the_recipe_useless(tmp_path):
         plan(recipe, {}, {"pairs": {"loss": "dpo", "margin": 0.6}})
 
 
+# Catches: a remark about --model, which nobody gave, in the later stages of a recipe.
+def test_sizes_of_the_first_stage_cause_no_remark_in_the_others(tmp_path):
+    (tmp_path / "mine.toml").write_text('[stages.sft]\nmethod = "sft"\n\n[stages.rl]\nmethod = "grpo"\nmodel = "@sft"\n')
+    first, second = plan(find_recipe(str(tmp_path / "mine.toml")), {"layers": 1, "width": 8, "heads": 1}, {})
+    assert (first.cfg.layers, first.cfg.width) == (1, 8) and "no effect" not in first.preset + second.preset
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_mistakes_in_a_file_are_refused_before_anything_is_created(case, cli, tree, tmp_path):
     text, answer = WRONG[case]

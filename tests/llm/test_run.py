@@ -368,7 +368,7 @@ SAID = {                                # a row with a warning, words of it, and
     "cut off": ({"cut_off": 0.3}, "30% of responses are cut off at 7 tokens .* raise --max-tokens", {"cut_off": 0.25}),
     "long demonstrations": ({"cut_off": 0.3, "reward": math.nan}, "30% of demonstrations are longer than 7 tokens",
                             {"cut_off": 0.25, "reward": math.nan}),
-    "no winners": ({"winners": 0.0}, "no response reached --keep, .* choose a lower --keep", {"winners": 0.1}),
+    "no winners": ({"winners": 0.0}, "no response reached --keep, .* start from a better policy", {"winners": 0.1}),
     "loss of 0": ({"loss": -1e-9}, "the loss is 0, and this is normal here", {"loss": -1e-9, "grad_norm": 0.0}),
     "loss of 0, clipped": ({"loss": 1e-4}, "advantages have mean 0", {"loss": 1e-4, "clip_fraction": math.nan}),
     "loss": ({"loss": 9e-4}, "watch the reward", {"loss": 1.1e-3}),

@@ -211,7 +211,7 @@ def test_legend_of_many_runs_lists_the_highest(tmp_path, figures):
         write_run(tmp_path / f"e{i}/x_s1", [50 - i, 10 * i])
     plot([tmp_path])
     (axes,) = figures[0].axes
-    assert words(axes) == [*(f"e{i} (n=1)" for i in range(19, 3, -1)), "4 others, lower at the end"]
+    assert words(axes) == [*(f"e{i} (n=1)" for i in range(19, 3, -1)), "4 others, not higher at the end"]
     grey = [line for line in axes.lines if line.get_color() == "#bbbbbb" and len(line.get_xdata())]
     assert sorted(points(line)[-1][1] for line in grey) == [0, 10, 20, 30]
 
@@ -258,6 +258,8 @@ def test_published_curves_are_shown_with_the_runs_of_their_algorithm(tmp_path, f
             plot([tmp_path / "a"], beside=beside)
     with pytest.raises(UserError, match="leave out --x time"):
         plot([tmp_path / "a"], beside=beside, x="time")
+    with pytest.raises(UserError, match="kl is no return; leave out --value"):
+        plot([tmp_path / "a"], beside=beside, value="kl")
 
 
 # Catches: a group that looks worse because one of its runs was stopped early; a run without the column that is left out

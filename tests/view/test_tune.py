@@ -64,7 +64,11 @@ def test_best_settings_of_an_offline_study_name_its_dataset(cli):
     done = cli("tune", "bc", "--data", "d.npz", "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
                "--total-steps", 10, "--test-episodes", 1, "--hidden", 4, "--no-tensorboard", "--threads", 1)
     assert (done.code, done.err) == (0, "")
-    best = tomllib.loads((STUDY / "best.toml").read_text())
+    best = tomllib.loads(written := (STUDY / "best.toml").read_text())
+    (STUDY / "best.toml").write_bytes(b"\xfflr = 1")                       # as if a process had been killed
+    again = cli("tune", "bc", "--data", "d.npz", "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
+                "--total-steps", 10, "--test-episodes", 1, "--hidden", 4, "--no-tensorboard", "--threads", 1)
+    assert again.code == 0 and (STUDY / "best.toml").read_text() == written
     assert best["data"] == str(Path("d.npz").absolute()) and best["env"] == "CartPole-v1"
 
 

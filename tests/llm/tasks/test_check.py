@@ -1,4 +1,5 @@
 """Faults of a user's task are reported in one sentence, when the task is created or at its first problem."""
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +13,9 @@ from llm.policy.generate import Sampler
 from llm.policy.load import fresh
 from llm.rollout import demonstrated, sample
 from llm.tasks import Problem, Task, make_task
-from llm.tasks.check import demonstration_of, problems_of
+from llm.tasks.check import demonstration_of, problems_of, rewards_of
 from llm.tasks.episodes import Episode
+from llm.tasks.held_out import distinct, repeated
 from spinup.errors import UserError
 
 
@@ -82,7 +84,9 @@ def test_limit_of_one_token_is_accepted():
     ({"open": 5}, r"has the open 5; give it a method open\(problem\)"),
     *(({"end_of_turn": end}, "has the end_of_turn .*; give it characters of its alphabet, so that a turn can end")
       for end in (None, "!", "?!")),
-    ({"end_of_turn": "", "alphabet": None}, "has the end_of_turn ''; give it a text, such as a new line")])
+    ({"end_of_turn": "", "alphabet": None}, "has the end_of_turn ''; give it a text, such as a new line"),
+    *(({"measure": name}, "has the measure .*; give it held_out_accuracy, held_out_reward, or")
+      for name in ("reward", 3))])
 def test_invalid_attributes_of_a_task_are_refused(changed, words):
     with pytest.raises(UserError, match=words):
         make_task(mine(**changed))
@@ -95,6 +99,44 @@ def test_valid_attributes_of_a_task_are_accepted():
     make_task(mine(open=None, end_of_turn="\n", reward=lambda problem, response: 1.0))
     make_task(mine(alphabet=None, end_of_turn="\n\n"))
     make_task(mine(end_of_turn=""))                                       # each character is a turn
+
+
+# Catches: rewards of another number or form that fail later as a traceback, or as advice to lower --lr.
+@pytest.mark.parametrize(("given", "words"), [
+    ([0.0], "`rewards` of the task mine must return 2 rewards, one for each response, but returned 1"),
+    (None, "must return 2 rewards, one for each response, but returned None"),
+    ((x for x in [0.0, 1.0]), "must return 2 rewards, one for each response, but returned <generator"),
+    ([0.0, math.nan], "must return a finite number, but returned nan for the response 'b'"),
+    (["x", 0.0], "must return a finite number, but returned 'x' for the response 'a'"),
+    (np.zeros((2, 2)), "must return a finite number, but returned array")])
+def test_rewards_of_a_task_are_checked(given, words):
+    with pytest.raises(UserError, match=words):
+        rewards_of(mine(rewards=lambda problems, responses: given), [Problem("a>")] * 2, ["a", "b"])
+    assert rewards_of(mine(rewards=lambda *_: np.array([1, 0])), [Problem("a>")] * 2, ["a", "b"]) == [1.0, 0.0]
+
+
+class Numbered(Mine):
+    """A task whose problems have numbers as prompts: the next ones, or random ones of a few."""
+
+    def __init__(self, numbers, held_out=()):
+        self.numbers, self.held_out_numbers, self.drawn = numbers, held_out, 0
+
+    def problems(self, n, rng, held_out=False):
+        self.drawn += n
+        chosen = self.held_out_numbers if held_out and self.held_out_numbers else self.numbers
+        return [Problem(f"{i}>", data=np.full(2000, i)) for i in rng.choice(chosen, n, replace=False)]
+
+
+# Catches: a warning about equal prompts with other data; a check that fails, or that uses up the task's problems.
+def test_training_on_held_out_problems_is_found():
+    (said,) = repeated(make_task(Numbered(range(300))))
+    assert "of 256 training problems are held-out problems too" in said and "with held_out=True" in said
+    assert repeated(Numbered(range(300), range(300, 600))) == []
+    assert repeated(Numbered(range(20)))[0].split()[2] == "16"            # it has no 256 problems
+    few, many = Numbered(range(3)), Numbered(range(300))
+    assert repeated(few) == [] and repeated(many) and few.drawn == many.drawn == 0
+    one, other = (Problem("a>", data=np.r_[np.zeros(1000), i, np.zeros(1000)]) for i in (1, 2))
+    assert len(distinct([one, other, one])) == 2
 
 
 # Catches: a class that is accepted as a task.
