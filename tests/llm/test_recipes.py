@@ -191,7 +191,8 @@ def test_users_setting_may_make_one_of_the_recipe_useless(tmp_path):
 
 # Catches: a remark about --model, which nobody gave, in the later stages of a recipe.
 def test_sizes_of_the_first_stage_cause_no_remark_in_the_others(tmp_path):
-    (tmp_path / "mine.toml").write_text('[stages.sft]\nmethod = "sft"\n\n[stages.rl]\nmethod = "grpo"\nmodel = "@sft"\n')
+    stages = '[stages.sft]\nmethod = "sft"\n\n[stages.rl]\nmethod = "grpo"\nmodel = "@sft"\n'
+    (tmp_path / "mine.toml").write_text(stages)
     first, second = plan(find_recipe(str(tmp_path / "mine.toml")), {"layers": 1, "width": 8, "heads": 1}, {})
     assert (first.cfg.layers, first.cfg.width) == (1, 8) and "no effect" not in first.preset + second.preset
 
