@@ -111,7 +111,7 @@ def on_the_shelf() -> str:
         low, high = map(number, each["interval"])
         rows.append(f"| `{each['policy']}` | **{number(each['return'])}** ({low} to {high}) | {each['steps']:,} | "
                     f"`{each['command']}` | `{each['git']}` |")
-    pictures = [f"`{each['policy']}`:\n![{each['policy']}: the beginning of an episode on {each['env']}]"
+    pictures = [f"`{each['policy']}`\\\n![{each['policy']}: the beginning of an episode on {each['env']}]"
                 f"(../images/{each['policy']}.gif)\n" for each in found]
     return "\n".join([*rows, "", *pictures])
 

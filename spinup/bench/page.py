@@ -10,15 +10,21 @@ from urllib.parse import quote
 from spinup.errors import UserError
 from spinup.runs.files import write_whole
 
-# Pictures are side by side where there is room for two, and below each other on a phone; wide tables scroll alone.
+# Pictures are side by side where there is room for two, and below each other on a phone; wide tables scroll alone, and
+# shadows show that they continue.
 STYLE = """
 body { margin: 0 auto; max-width: 76rem; padding: 1rem; color: #222; background: #fff;
        font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 p, li { max-width: 46rem; } code { font-size: .85em; overflow-wrap: anywhere; }
-.pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 23rem), 1fr)); }
+.pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
 figure { margin: 0; } img { width: 100%; height: auto; } figcaption { font-size: .875rem; color: #444; }
-.wide { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; font-size: .875rem; }
+.wide { overflow-x: auto; margin: 1rem 0; background:
+  linear-gradient(to right, #fff 30%, transparent) left / 2rem 102% no-repeat local,
+  linear-gradient(to left, #fff 30%, transparent) right / 2rem 102% no-repeat local,
+  linear-gradient(to right, #8888, transparent) left / .6rem 100% no-repeat scroll,
+  linear-gradient(to left, #8888, transparent) right / .6rem 100% no-repeat scroll; }
+table { border-collapse: collapse; font-size: .875rem; }
 th, td { padding: .3rem .7rem .3rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
 th:first-child, td:first-child, .text { text-align: left; } th { vertical-align: bottom; }
 td code { white-space: nowrap; overflow-wrap: normal; }
@@ -93,7 +99,8 @@ class Page:
                 lines.append(part)
             elif kind == "table":
                 head, *rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in part]
-                lines.append("\n".join([head, "|---" + "|---:" * (len(part[0]) - 1) + "|", *rows]))
+                under = "|".join("---" if left else "---:" for left in wordy(part))
+                lines.append("\n".join([head, f"|{under}|", *rows]))
             else:
                 lines += [f"![{plain(picture.caption)}]({quote(folder)}/{picture.name}.png)" for picture in part]
         return "\n\n".join(lines) + "\n"
@@ -129,12 +136,15 @@ def marked(text: str) -> str:
 def table_rows(rows: Sequence[Sequence[str]]) -> str:
     """Return the rows of a table as HTML. A column of words or code is left-aligned, one of numbers right-aligned.
     Long text is wrapped."""
-    head, *body = rows
-    words = [any(re.match(r"[A-Za-z`(]", row[i]) for row in body) for i in range(len(head))]
-    tags = ["th", *["td"] * len(body)]
+    words, tags = wordy(rows), ["th", *["td"] * (len(rows) - 1)]
     return "".join("<tr>" + "".join(f"<{tag}{kind(cell, wordy)}>{marked(cell)}</{tag}>"
                                     for cell, wordy in zip(row, words, strict=True)) + "</tr>"
                    for tag, row in zip(tags, rows, strict=True))
+
+
+def wordy(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Return for each column of a table whether it has words or code; the first column always has."""
+    return [i == 0 or any(re.search(r"^[A-Za-z`(]|[a-z]{4}", row[i]) for row in rows[1:]) for i in range(len(rows[0]))]
 
 
 def kind(cell: str, wordy: bool) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 POINTS = 50             # of a curve over normalised steps
 THRESHOLDS = 201        # of a performance profile
 FEWER = 500             # bootstrap samples of bands
-HALF = 33               # characters of a label that fit into half of a picture's width
+HALF = 26               # characters of a label that fit into half of a picture's width
 Look = dict[str, str]   # colour and dashes of a line
 
 
@@ -42,8 +42,8 @@ def picture(name: str, made: "Figure", caption: str, legend: bool = True) -> Pic
         columns = 2 if max(map(len, labels)) <= HALF else 1
         labels = [textwrap.fill(label, 2 * HALF) for label in labels]
         lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
-        made.set_figheight(made.get_figheight() + 0.2 * lines)
-        made.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
+        made.set_figheight(made.get_figheight() + 0.23 * lines)
+        made.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=10)
     return Picture(name, render(made, "png"), caption)
 
 
@@ -56,7 +56,7 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
         for place, (label, found) in enumerate(scores.items()):
             colour = styles[label]["color"]
             if spread := between(iqm, found):
-                axes.plot(spread, [place, place], color=colour, linewidth=6, alpha=0.35)
+                axes.plot(spread, [place, place], color=colour, linewidth=6, alpha=0.35, solid_capstyle="butt")
             axes.plot(iqm(found), place, "o", color=colour)
         axes.set_yticks(range(len(scores)), list(scores))
         axes.invert_yaxis()

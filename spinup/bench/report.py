@@ -4,6 +4,7 @@ The aggregates are those of Agarwal et al. (2021), arXiv:2108.13264: see `spinup
 """
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -107,8 +108,19 @@ def introduction(runs: Sequence[Trained], failed: Sequence[str], others: Sequenc
         fair = (f"Failed runs, which are left out: {counted(failed)}. The results of these algorithms are those of the "
                 "other runs, so they may be too high.")
     return (f"{len(runs)} finished run{'s' * (len(runs) > 1)}, {'seed' if len(seeds) == 1 else 'seeds'} "
-            f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}{changed}.{left} "
+            f"{ranges(seeds)}, commit {', '.join(commits)}{changed}.{left} "
             f"{result} {fair} The section Definitions explains the terms.")
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """Return sorted seeds in words: 1 to 10, 12."""
+    parts: list[list[int]] = []
+    for seed in seeds:
+        if parts and seed == parts[-1][-1] + 1:
+            parts[-1].append(seed)
+        else:
+            parts.append([seed])
+    return ", ".join(", ".join(map(str, part)) if len(part) < 4 else f"{part[0]} to {part[-1]}" for part in parts)
 
 
 def counted(names: Sequence[str]) -> str:
@@ -154,10 +166,11 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
                   pictures.efficiency(f"efficiency_{place}", curves, ends, looks))
     if len(each) > 1:
         page.text("Probability that a run of the algorithm in the row scores higher than a run of the algorithm in the "
-                  f"column. The 95 % interval, in brackets, appears with at least {RUNS} runs of each "
-                  f"algorithm, {ENOUGH} of them in each environment:")
-        page.table([("", *each), *((ours, *("" if ours == theirs else chance(each[ours], each[theirs])
-                                            for theirs in each)) for ours in each)])
+                  f"column, whose IQM is not higher. The 95 % interval, in brackets, appears with at least {RUNS} runs "
+                  f"of each algorithm, {ENOUGH} of them in each environment:")
+        known = {(ours, theirs): chance(each[ours], each[theirs]) for ours, theirs in combinations(each, 2)}
+        page.table([("", *[*each][1:]), *((ours, *(known.get((ours, theirs), "") for theirs in [*each][1:]))
+                                          for ours in [*each][:-1])])
 
 
 def longest(here: dict[str, list[Trained]]) -> float:
@@ -198,7 +211,7 @@ def one_environment(page: Page, place: int, env: str, here: dict[str, list[Train
                      duration(float(np.mean([run.result["seconds"] for run in runs]))),
                      f"{max(memory) / 2**20:,.0f} MiB" if memory else "-", published(runs[0]) or "-"))
     page.table(rows)
-    page.pictures(pictures.curves(f"curves_{place}", env, here, (low, high), looks))
+    page.pictures(pictures.curves(f"curves_{place}", env, dict(ordered), (low, high), looks))
 
 
 def names(run: Trained) -> tuple[str, str]:
@@ -239,7 +252,7 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups) -> None:
         for label, members in here.items():
             commits, first = sorted({run.about.get("git") or "-" for run in members}), members[0]
             words = command(first.about, sorted({run.curves.seed for run in members}), first.curves.directory)
-            rows.append((env, label, " ".join(f"{run.curves.seed}" for run in members), ", ".join(commits),
+            rows.append((env, label, ranges(sorted(run.curves.seed for run in members)), ", ".join(commits),
                          f"`{words}`" if words else "-"))
     page.table(rows)
     versions: dict[str, set[str]] = {}

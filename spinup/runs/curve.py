@@ -1,6 +1,7 @@
 """Learning curve of one run, drawn at its end, and functions that all plots of curves share."""
 import io
 import sys
+import textwrap
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:                                            # imported only for
     from matplotlib.figure import Figure
 
 MANY = 6                # with more curves, the legend is outside the axes
+SHORT = 36              # characters of a label; with a longer one, the legend is below the axes
 # Okabe and Ito's colours, which colour-blind people can tell apart. Yellow is last because it is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LINES = ("-", "--", ":", "-.")
@@ -141,20 +143,31 @@ def figure(panels: int = 1, curves: int = 1) -> tuple["Figure", list["Axes"]]:
     return picture, [picture.add_subplot(rows, columns, i + 1) for i in range(panels)]
 
 
-def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) -> None:
-    """Add the x axis and the legend, or a note if there is nothing to plot."""
+def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) -> int:
+    """Add the x axis and the legend, or a note if there is nothing to plot. Return the lines of a legend below the
+    axes, for which the figure must become higher."""
     from matplotlib.ticker import EngFormatter
+    from matplotlib.transforms import ScaledTranslation
     axes.set_xlabel(xlabel)
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
     if xlabel in ("environment steps", "updates"):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))               # 100k, 1M
-    outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "borderaxespad": 0}
     if empty:
         axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#666666")
-    else:
-        many = len(axes.get_legend_handles_labels()[1]) > MANY
+        return 0
+    handles, labels = axes.get_legend_handles_labels()
+    many = len(labels) > MANY
+    if max(map(len, labels)) <= SHORT:
+        outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "borderaxespad": 0}
         axes.legend(title=title, alignment="left", **(outside if many else {"loc": "best"}))
+        return 0
+    width = axes.figure.get_figwidth() / axes.get_gridspec().ncols         # of a panel, in inches
+    labels = [textwrap.fill(label, round(10.5 * width) // (1 + many) - 5) for label in labels]
+    under = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)         # of the x axis
+    axes.legend(handles, labels, title=title, alignment="left", ncols=1 + many, loc="upper left", bbox_to_anchor=(0, 0),
+                bbox_transform=under, borderaxespad=0)
+    return -(-len(labels) // (1 + many)) * max(label.count("\n") + 1 for label in labels) + 1
 
 
 def render(figure: "Figure", kind: str) -> bytes:

@@ -124,6 +124,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
     with rc_context(STYLE):
         picture, all_axes = figure(len(panels), max(len(groups) for groups in panels.values()))
+        below: list[int] = []                                             # lines of the legends
         for axes, ((env, words, unit), groups) in zip(all_axes, panels.items(), strict=True):
             measure = value or next(iter(groups.values()))[0].measure
             order = labels if group == "algorithm" else [*groups]         # the same style in all panels
@@ -132,8 +133,10 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
             banded = draw_panel(axes, groups, order, column, seconds, measure, smooth, beside_these)
             window = min(smooth, max(len(run.progress["steps"]) for members in groups.values() for run in members))
             axes.set(title=env, ylabel=LABELS.get(measure, words) + f"\naveraged over {window} rows" * (window > 1))
-            finish(axes, unit if x == "step" else xlabel, empty=not axes.lines,
-                    title="bands: 95 % confidence interval, n runs" if banded else None)
+            below.append(finish(axes, unit if x == "step" else xlabel, empty=not axes.lines,
+                                title="bands: 95 % confidence interval, n runs" if banded else None))
+        rows = all_axes[0].get_gridspec().nrows
+        picture.set_figheight(picture.get_figheight() + 0.2 * rows * max(below))
         try:
             for path in paths:
                 write_whole(path, render(picture, path.suffix[1:]))
@@ -166,7 +169,7 @@ def draw_panel(axes: "Axes", groups: dict[str, list[Curves]], order: list[str], 
     for label in [label for label in order if label in drawn]:
         banded |= draw_group(axes, drawn[label], label, style(order.index(label)), range_of(y))
     if lower:
-        axes.plot([], [], color="#bbbbbb", label=f"{len(lower)} others, not higher at the end")
+        axes.plot([], [], color="#bbbbbb", label=f"{len(lower)} other{'s' * (len(lower) > 1)}, not higher at the end")
     last = max((xs[-1] for curves in drawn.values() for xs, _ in curves), default=0.0)
     for (algorithm, source), (xs, ys) in published.items():
         of = [label for label, members in groups.items() if members[0].algorithm == algorithm and label in order]

@@ -216,6 +216,20 @@ def test_legend_of_many_runs_lists_the_highest(tmp_path, figures):
     assert sorted(points(line)[-1][1] for line in grey) == [0, 10, 20, 30]
 
 
+# Catches: a legend of long names that covers the curves, or is cut at an edge of the picture.
+@pytest.mark.parametrize("n", [2, 9])
+def test_legend_of_long_names_is_below_the_axes(tmp_path, figures, n):
+    for i in range(n):
+        for env in "CartPole-v1", "Acrobot-v1":
+            write_run(tmp_path / f"{'long_' * 15}{env}_{i}/x_s1", [1.0, 2.0], env=env)
+    plot([tmp_path])
+    figures[0].draw_without_rendering()                       # the fonts of the SVG have other sizes
+    for axes in figures[0].axes:
+        box, legend = axes.get_window_extent(), axes.get_legend().get_window_extent()
+        assert legend.y1 < box.y0 and box.width > 0.3 * figures[0].bbox.width
+        assert 0 <= legend.x0 < legend.x1 <= figures[0].bbox.x1 and legend.y0 >= 0
+
+
 def test_equal_names_are_distinguished_by_their_parent_folders(tmp_path, figures):
     for place in ("old", "new"):
         write_run(tmp_path / place / "a" / "a_s1", [1.0, 2.0])

@@ -8,7 +8,7 @@ from llm.bench.pictures.draw import conclude, figure
 from llm.bench.pictures.over_optimisation import LADDER, answers, best_of_n, initial_policies, train
 from llm.policy.load import load_reward_model
 from llm.tasks.taste import Taste
-from spinup.runs.curve import COLOURS, LINES
+from spinup.runs.curve import COLOURS
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
@@ -16,6 +16,7 @@ PAIRS = 2000
 REWARDED = ("ppo", "rloo", "grpo", "best_of_n", "online_dpo")              # learn from the reward model of these pairs
 PREFERRING = ("dpo", "ipo", "dpop", "tdpo", "kto", "simpo", "step_dpo")    # learn from the pairs
 PROMISED = ("ppo", "rloo", "best_of_n")
+MARKS = "osD^vP*Xhd<>"                                                   # one for each method
 GOAL, NATS = 1.0, 10.0      # least gain in true reward, in standard deviations, and largest KL divergence, in nats
 
 
@@ -50,10 +51,10 @@ def frontier(seeds: list[int], log_dir: Path, out: Path) -> int:
         axes.plot([kl_of_best(n) for n in LADDER], np.mean(ladder, 0), color="#444444", linewidth=1.2, linestyle="--",
                   label="best-of-n at inference time")
         for i, (method, curve) in enumerate(curves.items()):
-            colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS)]
-            axes.plot([0, *curve["kl"]], [0, *curve["gain"]], color=colour, linewidth=1.3, linestyle=line)
-            axes.plot(curve["kl"][-1], curve["gain"][-1], "o", color=colour, markersize=6, label=method,
-                      markerfacecolor="white" if i >= len(COLOURS) else colour)
+            colour = COLOURS[i % len(COLOURS)]
+            axes.plot([0, *curve["kl"]], [0, *curve["gain"]], color=colour, linewidth=0.9, alpha=0.6)
+            axes.plot(curve["kl"][-1], curve["gain"][-1], MARKS[i], color=colour, markersize=9, label=method, zorder=3,
+                      markeredgecolor="0.2", markeredgewidth=0.6)
         axes.set(title=f"True reward after training on {PAIRS:,} comparisons",
                  xlabel="KL to the initial policy, nats per response",
                  ylabel="true reward, standard deviations above the initial policy")

@@ -107,8 +107,10 @@ def finish(seeds: list[int], out: Path, best: dict[Any, Any], ppo: dict[Any, Any
                                     ("best-of-n, n up to 1,024", "PPO without a KL penalty"), strict=True):
             for i, n in enumerate(PAIRS):
                 x = np.sqrt(np.maximum(mean[n][how]["kl"], 0))
-                axes.plot(x, mean[n][how]["gold"], color=COLOURS[i], linewidth=2.0, label=f"{n:,} pairs")
-                axes.plot(x, mean[n][how]["proxy"], color=COLOURS[i], linewidth=1.2, linestyle=":")
+                axes.plot(x, mean[n][how]["gold"], color=COLOURS[i], linewidth=2.0, label=f"{n:,} pairs",
+                          marker="os^D"[i], markevery=[-1], markersize=8)
+                axes.plot(x, mean[n][how]["proxy"], color=COLOURS[i], linewidth=1.2, linestyle=":",
+                          marker="os^D"[i], markevery=[-1], markersize=5)
             axes.set(title=title, xlabel="√KL to the initial policy, √nats per response")
         first = made.axes[0]
         first.set_ylabel("standard deviations above the teacher")

@@ -34,6 +34,7 @@ KINDS = {                               # name: method, its settings, colour, wo
     "best": ("llm best_of_n", (*NEW, "--total-steps", "200"), "#E69F00", "best-of-n"),
     "discount": ("llm drift", (*DATA, "--gamma", "0.9"), "#56B4E9", "DRIFT, discount .9"),
     "turns": ("llm drift", (*DATA, "--gamma", "0.9", "--turns", "all"), "#CC79A7", "DRIFT, discount .9, all turns")}
+MARKS = {"drift": "o", "plain": "D", "discount": "s", "turns": "^"}
 FIXED = [kind for kind, (_, flags, _, _) in KINDS.items() if "--data" in flags]
 
 
@@ -67,10 +68,11 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                 x = np.array(sampled(folder)) / 1000
                 label = None if k else words
                 if kind in FIXED:
-                    axes.plot(x[-1], end, marker="o", linestyle="", color=colour, label=label)
+                    axes.plot(x[-1], end, marker=MARKS[kind], linestyle="", color=colour, label=label)
                 else:
-                    axes.plot(x, read_progress(folder)["held_out_accuracy"], color=colour, label=label)
-        axes.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle="--", label="initial policy")
+                    axes.plot(x, read_progress(folder)["held_out_accuracy"], color=colour, label=label,
+                              linestyle="--" if kind == "best" else "-")
+        axes.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle=":", label="initial policy")
         axes.set(title="number guessing in five turns", xlabel="thousand tokens of games to learn from",
                  ylabel="success in held-out games", ylim=(0, 1.03))
         figure.legend(loc="outside lower center", ncols=3)

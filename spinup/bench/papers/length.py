@@ -59,15 +59,17 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
               at_most(f"accuracy: {words['strong']}", mean(reached["strong"]), COLLAPSED)]
 
     def draw(figure: Any) -> None:
+        from matplotlib.legend_handler import HandlerTuple
         left, right = figure.subplots(1, 2)
-        for kind, (_, colour, words) in KINDS.items():
-            plot_runs(left, of[kind], "steps", "length", words, color=colour)
-            plot_runs(right, of[kind], "length", "held_out_accuracy", color=colour, linewidth=0.8, alpha=0.5)
-            right.plot(tokens[kind], reached[kind], "o", color=colour)
-        left.set(title="length", xlabel="updates", ylabel="tokens of a response", ylim=(0, None))
-        right.set(title="accuracy against length (end: dot)", xlabel="tokens of a response",
+        for (kind, (_, colour, words)), dashes, mark in zip(KINDS.items(), ("-", "--", ":", "-."), "os^X", strict=True):
+            plot_runs(left, of[kind], "steps", "length", words, color=colour, linestyle=dashes)
+            right.plot(tokens[kind], reached[kind], mark, color=colour, markersize=8, alpha=0.8, label=words)
+        left.set(title="length, each seed", xlabel="updates", ylabel="tokens of a response", ylim=(0, None))
+        right.set(title="end of training, each seed", xlabel="tokens of a response",
                   ylabel="held-out accuracy", ylim=(-0.03, 1.03), xlim=(0, None))
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        lines, marks = (axes.get_legend_handles_labels()[0] for axes in (left, right))
+        figure.legend([*zip(lines, marks, strict=True)], [words for *_, words in KINDS.values()], ncols=2,
+                      loc="outside lower center", handler_map={tuple: HandlerTuple(ndivide=None)})
 
     raw = {"initial": begun, "accuracy": reached, "tokens": tokens, "seeds": list(seeds),
            "curves": {kind: [columns(folder, *CURVES) for folder in found] for kind, found in of.items()}}

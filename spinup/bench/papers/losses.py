@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, accuracy, by_kind, columns, plot_runs, run, together
+from spinup.bench.papers.paper import Line, Paper, accuracy, by_kind, columns, plot_mean, run, together
 from spinup.bench.process import in_turn
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
@@ -21,15 +21,15 @@ STEPS, REAL_STEPS = ("--minibatches", "4"), ("--minibatches", "2")      # gradie
 METHODS = {                             # name: method, its settings on small models, colour, words
     "grpo": ("grpo", (), "#0072B2", "GRPO"),
     "gspo": ("gspo", ("--clip-low", "0.03", "--clip-high", "0.04"), "#D55E00", "GSPO, a wider clip range"),
-    "gspo-paper": ("gspo", (), "#F0A080", "GSPO, the clip range of the paper"),
+    "gspo-paper": ("gspo", (), "#E69F00", "GSPO, the clip range of the paper"),
     "cispo": ("cispo", (), "#009E73", "CISPO"),
     "sapo": ("sapo", (), "#CC79A7", "SAPO")}
 FREE = ("grpo", "gspo-paper")           # without a goal; learning rates of small models need a wider clip range
 REAL, SENTENCE = "smollm2", "sentence"
 EQUAL = ("--held-out", "64", "--total-steps", "7", "--lr", "2e-5")      # with SmolLM2; the preset of GRPO
-ALL = {"grpo": ("GRPO", "#0072B2"), "gspo": ("GSPO", "#F0A080"), "cispo": ("CISPO", "#009E73"),
-       "sapo": ("SAPO", "#CC79A7"), "dr_grpo": ("Dr. GRPO", "#E69F00"), "dapo": ("DAPO", "#56B4E9"),
-       "rloo": ("RLOO, one step per batch", "0.4")}
+DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))                  # of their curves
+ALL = {"grpo": "GRPO", "gspo": "GSPO", "cispo": "CISPO", "sapo": "SAPO", "dr_grpo": "Dr. GRPO", "dapo": "DAPO",
+       "rloo": "RLOO"}                  # GSPO has the clip range of the paper, RLOO one step per batch
 ABSENT = "is not on this machine"       # words of the error if SmolLM2 was not fetched
 
 
@@ -50,24 +50,26 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                               method in FREE or mine[method] >= mine["grpo"] - AS_GRPO))
     for method, found in last.items():
         least = last["grpo"]["held_out_accuracy"] - BELOW
-        lines.append(Line(f"{SENTENCE}, SmolLM2-135M: accuracy, {ALL[method][0]}", "", found["held_out_accuracy"],
+        lines.append(Line(f"{SENTENCE}, SmolLM2-135M: accuracy, {ALL[method]}", "", found["held_out_accuracy"],
                           "" if method == "grpo" else f">= {least:.3f}", found["held_out_accuracy"] >= least))
-        lines.append(Line(f"{SENTENCE}, SmolLM2-135M: mean reward, {ALL[method][0]}", "", found["held_out_reward"]))
+        lines.append(Line(f"{SENTENCE}, SmolLM2-135M: mean reward, {ALL[method]}", "", found["held_out_reward"]))
 
     def draw(figure: Any) -> None:
         axes = figure.subplots(1, len(TASKS) + bool(sentences))
         for axis, task in zip(axes, TASKS, strict=False):
-            for method, (_, _, colour, words) in METHODS.items():
-                plot_runs(axis, trained[task, method], "steps", "held_out_accuracy", words, color=colour)
-            axis.set(title=task, xlabel="updates", ylabel="held-out accuracy", ylim=(-0.03, 1.03))
+            for (method, (_, _, colour, words)), dashes in zip(METHODS.items(), DASHES, strict=True):
+                plot_mean(axis, trained[task, method], "steps", "held_out_accuracy", label=words, color=colour,
+                          linestyle=dashes, linewidth=1.6)
+            axis.set(title=task, xlabel="updates", ylabel="held-out accuracy")
+        title = f"{' and '.join(TASKS)}: mean of {len(seeds)} seeds"
         if sentences:
-            for method, folder in sentences.items():
-                words, colour = ALL[method]                               # GSPO has the clip range of the paper
-                plot_runs(axes[-1], [folder], "steps", "held_out_reward", None if method in METHODS else words,
-                          color=colour, marker="o", markersize=4)
-            axes[-1].set(title=f"{SENTENCE}, SmolLM2", xlabel="updates", ylabel="held-out reward", ylim=(-0.03, 1.03))
-        named = {words: shown for axis in axes for shown, words in zip(*axis.get_legend_handles_labels(), strict=True)}
-        figure.legend(named.values(), named, loc="outside lower center", ncols=3)
+            order = sorted(last, key=lambda method: last[method]["held_out_reward"])
+            axes[-1].plot([last[method]["held_out_reward"] for method in order], range(len(order)), "o")
+            axes[-1].set_yticks(range(len(order)), [ALL[method] for method in order])
+            axes[-1].set(title=SENTENCE, xlabel="reward of SmolLM2")
+            axes[-1].margins(x=0.15)
+            title += f"; {SENTENCE}: after seven updates, one seed"
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, title=title)
 
     raw = {"accuracy": {task: {method: reached[task, method] for method in METHODS} for task in TASKS},
            SENTENCE: last, "seeds": list(seeds),

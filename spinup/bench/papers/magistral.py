@@ -14,11 +14,12 @@ from spinup.bench.papers.paper import (
     at_least,
     by_kind,
     columns,
-    plot_runs,
+    plot_mean,
     run,
     start_of,
     together,
 )
+from spinup.runs.curve import LINES
 
 SEEDS = (1,)
 TASK, TIMES = "steps:teacher=web", 1.5      # goal: entropy, times that without the wider clip range
@@ -31,8 +32,9 @@ KINDS = {                               # name: method, its settings, colour, wo
     "groups": ("magistral", ("--max-rollouts", "1"), "#CC79A7", "without the filter of groups"),
     "unlimited": ("magistral", ("--clip-high", "100"), "#E69F00", "no limit above 1"),
     "r1-zero": ("grpo", (), "0.4", "R1-Zero")}
-COLUMNS = {"held_out_accuracy": "held-out accuracy", "entropy": "entropy (nats per token)",
-           "length": "tokens per response"}
+COLUMNS = {                             # name: words, limits of the axis
+    "held_out_accuracy": ("held-out accuracy", (0.85, 1.005)), "entropy": ("entropy (nats per token)", (0, 0.15)),
+    "length": ("tokens per response", (9.5, 10.02))}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
@@ -53,12 +55,13 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                for kind, (*_, words) in KINDS.items())]
 
     def draw(figure: Any) -> None:
-        for axis, (column, label) in zip(figure.subplots(1, len(COLUMNS)), COLUMNS.items(), strict=True):
-            for kind, (_, _, colour, words) in KINDS.items():
-                plot_runs(axis, of[kind], "steps", column, words, color=colour, linewidth=1,
-                          zorder=3 if kind == "magistral" else 2)
-            axis.set(xlabel="updates", ylabel=label)
-        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        for axis, (column, (label, limits)) in zip(figure.subplots(1, len(COLUMNS)), COLUMNS.items(), strict=True):
+            for i, (kind, (_, _, colour, words)) in enumerate(KINDS.items()):
+                plot_mean(axis, of[kind], "steps", column, label=words, color=colour, linestyle=LINES[i % len(LINES)],
+                          linewidth=1.6)
+            axis.set(xlabel="updates", ylabel=label, ylim=limits)
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3,
+                      title=f"mean of {len(seeds)} seeds; the axes leave out the first updates")
 
     raw = {"initial": begun, "accuracy": reached, "entropy": entropies, "seeds": list(seeds),
            "curves": {kind: [columns(folder, "steps", *COLUMNS) for folder in found] for kind, found in of.items()}}

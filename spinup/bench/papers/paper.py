@@ -162,6 +162,12 @@ def plot_runs(axes: "Axes", folders: Sequence[Path], x: str, y: str, label: str 
                   label=None if k else label, **look)
 
 
+def plot_mean(axes: "Axes", folders: Sequence[Path], x: str, y: str, **look: Any) -> None:
+    """Plot the mean of a column over the logs of runs with equal rows."""
+    logs = [read_progress(folder) for folder in folders]
+    axes.plot(logs[0][x], np.mean([log[y] for log in logs], 0), **look)
+
+
 def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path | None) -> int:
     """Print the table, draw the figure, write the JSON; return 1 if a goal is missed, else 0."""
     from matplotlib import rc_context
