@@ -131,7 +131,7 @@ def test_resume_command_of_several_processes_uses_torchrun(monkeypatch):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")):
         monkeypatch.setenv(name, value)
     run = SimpleNamespace(status="finished", results={}, unit="steps", summary=lambda: "x",
-                          next_words=("plot", "resume"), program=Workers(2, Config()).program)
+                          next_words=("plot", "resume"), may_grow=True, program=Workers(2, Config()).program)
     assert list(ending("runs/a", 10, 1.0, run))[-1] == (
         "  spinup plot runs/a\n  torchrun --nproc-per-node 2 -m spinup resume runs/a --total-steps 20")
 
