@@ -13,19 +13,20 @@ from spinup.runs.files import write_whole
 # Pictures are side by side where there is room for two, and below each other on a phone; wide tables scroll alone, and
 # shadows show that they continue.
 STYLE = """
-body { margin: 0 auto; max-width: 76rem; padding: 1rem; color: #222; background: #fff;
+:root { color-scheme: light dark; --page: light-dark(#fff, #161616); --line: light-dark(#ddd, #444); }
+body { margin: 0 auto; max-width: 76rem; padding: 1rem; color: light-dark(#222, #ddd); background: var(--page);
        font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 p, li { max-width: 46rem; } code { font-size: .85em; overflow-wrap: anywhere; }
 .pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
-figure { margin: 0; } img { width: 100%; height: auto; } figcaption { font-size: .875rem; color: #444; }
+figure { margin: 0; } img { width: 100%; height: auto; } figcaption { font-size: .875rem; color: light-dark(#444, #bbb); }
 .wide { overflow-x: auto; margin: 1rem 0; background:
-  linear-gradient(to right, #fff 30%, transparent) left / 2rem 102% no-repeat local,
-  linear-gradient(to left, #fff 30%, transparent) right / 2rem 102% no-repeat local,
+  linear-gradient(to right, var(--page) 30%, transparent) left / 2rem 102% no-repeat local,
+  linear-gradient(to left, var(--page) 30%, transparent) right / 2rem 102% no-repeat local,
   linear-gradient(to right, #8888, transparent) left / .6rem 100% no-repeat scroll,
   linear-gradient(to left, #8888, transparent) right / .6rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .875rem; }
-th, td { padding: .3rem .7rem .3rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
+th, td { padding: .3rem .7rem .3rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child, .text { text-align: left; } th { vertical-align: bottom; }
 td code { white-space: nowrap; overflow-wrap: normal; }
 td.long { white-space: normal; min-width: 15rem; text-align: left; }
