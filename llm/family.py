@@ -58,9 +58,12 @@ def remarks(config: LanguageConfig, given: Iterable[str]) -> list[str]:
     return found
 
 
-def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str) -> None:
-    """Print responses of a policy, or rewards of a reward model. Raise UserError if a GIF is requested."""
+def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str,
+          best: bool = False) -> None:
+    """Print responses of a policy, or rewards of a reward model. Raise UserError for `gif`, and for `best`: a language
+    model keeps only its last policy."""
     check_drawn(stochastic)
+    check_last(best)
     if gif:
         raise UserError("a language model has no frames to show; leave out --gif to read its responses")
     watching.watch(directory, prompts=episodes, seed=seed, device=device)
@@ -71,8 +74,7 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
     """Evaluate a run on held-out problems; return its accuracy or reward, in words or as JSON. UserError for `best`: a
     language model keeps only its last policy."""
     check_drawn(stochastic)
-    if best:
-        raise UserError("a run of a language model keeps only its last policy; leave out --best")
+    check_last(best)
     return evaluation(directory, problems=episodes, seed=seed, as_json=as_json, device=device)
 
 
@@ -101,6 +103,12 @@ def check_drawn(stochastic: bool) -> None:
     if stochastic:
         raise UserError("the responses of a language model are always sampled; leave out --stochastic (`spinup llm "
                         "chat DIR --greedy` takes the most likely tokens)")
+
+
+def check_last(best: bool) -> None:
+    """Raise UserError for --best."""
+    if best:
+        raise UserError("a run of a language model keeps only its last policy; leave out --best")
 
 
 def check(algorithm: Algorithm, config: LanguageConfig) -> None:

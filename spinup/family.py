@@ -118,9 +118,11 @@ def load_with_env(directory: Path, device: str = "auto", best: bool = False) -> 
     return load(directory, str(find_device(device, gpu_helps=False)), best), env
 
 
-def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str) -> None:
-    """Show the policy of a run in a window, or in a GIF. UserError if the environment cannot be rendered."""
-    policy, env = load_with_env(directory, device)
+def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str,
+          best: bool = False) -> None:
+    """Show the policy of a run in a window, or in a GIF. best: show the policy that --keep-best kept. UserError if the
+    environment cannot be rendered."""
+    policy, env = load_with_env(directory, device, best)
     watching.watch(policy, env, episodes=episodes, deterministic=not stochastic, gif=gif, seed=seed)
 
 

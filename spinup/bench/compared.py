@@ -42,8 +42,10 @@ class Trained:
     @property
     def settings(self) -> dict[str, str]:
         """Settings that change the result of a run, except its seed, as JSON."""
-        return {name: json.dumps(value) for name, value in self.about["config"].items()
-                if name not in {*HOW - {"compile"}, "seed"}}              # compiled code rounds differently
+        idle = {*HOW - {"compile"}, "seed", "keep_best"}                  # compiled code rounds differently
+        if self.curves.measure != "test_return":                          # test episodes do not change the training
+            idle.add("test_episodes")
+        return {name: json.dumps(value) for name, value in self.about["config"].items() if name not in idle}
 
     def without_seed(self, name: str) -> str:
         """Return a setting as JSON; in a path, _s* replaces the seed of the run."""

@@ -19,7 +19,8 @@ body { margin: 0 auto; max-width: 76rem; padding: 1rem; color: light-dark(#222, 
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 p, li { max-width: 46rem; } code { font-size: .85em; overflow-wrap: anywhere; }
 .pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
-figure { margin: 0; } img { width: 100%; height: auto; } figcaption { font-size: .875rem; color: light-dark(#444, #bbb); }
+figure { margin: 0; } img { width: 100%; height: auto; }
+figcaption { font-size: .875rem; color: light-dark(#444, #bbb); }
 .wide { overflow-x: auto; margin: 1rem 0; background:
   linear-gradient(to right, var(--page) 30%, transparent) left / 2rem 102% no-repeat local,
   linear-gradient(to left, var(--page) 30%, transparent) right / 2rem 102% no-repeat local,

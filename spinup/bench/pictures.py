@@ -52,13 +52,14 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
     from matplotlib import rc_context
     with rc_context(STYLE):
         made, axes = canvas()
-        made.set_figheight(1.0 + 0.28 * len(scores))
+        made.set_figheight(1.0 + 0.28 * sum(-(-len(label) // HALF) for label in scores))
         for place, (label, found) in enumerate(scores.items()):
             colour = styles[label]["color"]
             if spread := between(iqm, found):
                 axes.plot(spread, [place, place], color=colour, linewidth=6, alpha=0.35, solid_capstyle="butt")
             axes.plot(iqm(found), place, "o", color=colour)
-        axes.set_yticks(range(len(scores)), list(scores))
+        names = [textwrap.fill(label, HALF) for label in scores]
+        axes.set_yticks(range(len(scores)), names)
         axes.invert_yaxis()
         axes.set(title="Interquartile mean", xlabel="normalised score")
         axes.locator_params(axis="x", nbins=5)

@@ -86,10 +86,12 @@ def watch(argv: list[str]) -> int:
                                       "language model and their rewards.", 1)
     parser.add_argument("--gif", type=path_of, default=None, metavar="FILE",
                         help="write a GIF instead of opening a window")
+    parser.add_argument("--best", action="store_true", default=False,
+                        help="show the policy that --keep-best kept, instead of the last one")
     args = parser.parse(argv)
     family, folder = find_family(args.directory)
     family.watch(folder, episodes=args.episodes, stochastic=args.stochastic, gif=args.gif, seed=args.seed,
-                 device=args.device)
+                 device=args.device, best=args.best)
     return 0
 
 

@@ -169,7 +169,9 @@ def fault(arrays: dict[str, np.ndarray]) -> str:
     for name, types in {"obs": ("float32", "uint8"), "actions": ("float32", "int64"),
                         **{name: (dtype,) for name, dtype in DTYPES.items()}}.items():
         if arrays[name].dtype not in types:
-            return f"{name} must be {' or '.join(types)}, not {arrays[name].dtype}"
+            kind = "int64" if name == "actions" and arrays[name].dtype.kind in "iu" else types[0]
+            return (f"{name} must be {' or '.join(types)}, not {arrays[name].dtype}; convert it, as in "
+                    f"{name}.astype({kind!r})")
         if name in DTYPES and arrays[name].ndim != 1:
             return f"{name} must have one number per row, but its shape is {arrays[name].shape}"
     obs, after = arrays["obs"], arrays["next_obs"]

@@ -63,6 +63,8 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
     """Read published curves from a CSV file with the columns env, algorithm, source, steps and value. Return steps and
     values `[points]` by environment, algorithm and source. UserError if the file has another format."""
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    if not path.is_file():
+        raise UserError(f"there is no file {path}; give --beside a CSV file with published curves")
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             for row in csv.DictReader(file):

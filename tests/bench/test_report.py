@@ -164,6 +164,9 @@ def test_runs_with_equal_settings_share_a_row(trained, tmp_path):
     groups = grouped(read([tmp_path])[0])
     assert {label: len(runs) for label, runs in groups["CartPole-v1"].items()} == {
         "ppo compile=False": 2, "ppo compile=True": 2}
+    trained("ppo", "Acrobot-v1", 1, 100.0)
+    trained("ppo", "Acrobot-v1", 2, 100.0, keep_best=True, test_episodes=2)          # the same training
+    assert [len(runs) for runs in grouped(read([tmp_path])[0])["Acrobot-v1"].values()] == [2]
     again = tmp_path / "again"
     for seed in (1, 2):
         folder = again / f"bc_s{seed}"

@@ -49,6 +49,8 @@ def test_best_policy_is_that_with_the_highest_test_return(run, cli):
     assert (found["best_steps"], found["best_test_return"]) == (steps, pytest.approx(max(returns)))
     plain = json.loads(cli("eval", result.directory, "--json", "--episodes", 20).out)
     assert "best_steps" not in plain and plain["returns"] != found["returns"]
+    shown = [cli("watch", result.directory, *best, "--gif", "a.gif").out for best in ([], ["--best"])]
+    assert shown[0] != shown[1] and all("return " in words for words in shown)
     words = cli("eval", result.directory, "--best", "--episodes", 3).out
     assert "not the run's result" in words and f"step {steps:,}" in words
     told = json.loads((result.directory / "result.json").read_text())
