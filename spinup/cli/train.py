@@ -73,6 +73,7 @@ def resume(argv: list[str]) -> int:
                         f"{longer}resume={where!r})")
     if args.total_steps:
         config = replace(config, total_steps=args.total_steps)
+    config = replace(config, quiet=False)                                 # runs of grids and studies are quiet
     return exit_code(algorithm.load().train(config, resume=directory))
 
 

@@ -41,6 +41,13 @@ def test_extended_run_equals_a_longer_run(train, curve):
     assert json.loads((longer.directory / "result.json").read_text())["status"] == "finished"
 
 
+# Catches: a resumed run of a grid or a study, which are quiet, that prints nothing.
+def test_command_resume_prints_the_progress_of_a_quiet_run(train, cli):
+    short = train(total_steps=640, exp_name="short")
+    done = cli("resume", short.directory, "--total-steps", 1280)
+    assert done.code == 0 and "resuming at step 640\n" in done.out and "1,280 steps in " in done.out
+
+
 # Catches: a run that was extended with other code, but names only its first code revision.
 def test_run_names_each_code_revision_that_trained_it(train, monkeypatch):
     monkeypatch.setattr(training, "git_revision", lambda: "a" * 12)
