@@ -42,17 +42,19 @@ def _natural(text: str) -> list[str | int]:
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str, str], dict[str, list[Curves]]]:
     """Return the panels of a figure: (environment, measure, unit of a step) -> label -> runs of one curve. A label is
-    an algorithm or a folder name; equal folder names get parent folders in front, until they differ. UserError for an
-    unknown group."""
+    an algorithm or a folder name. Equal folder names, and the others in the same folders, get parent folders in front,
+    until they differ. UserError for an unknown group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:
         raise UserError(f"--group must be one of {', '.join(kinds)}, not {group!r}.{nearest(group, kinds)}")
     keys = {kinds[group](run) for run in runs}
     result: dict[tuple[str, str, str], dict[str, list[Curves]]] = {}
+    depths = {key: next(d for d in range(1, len(key.parts) + 1)
+                        if sum(k.parts[-d:] == key.parts[-d:] for k in keys) == 1) for key in keys}
     for run in runs:
         key = kinds[group](run)
-        depth = next(d for d in range(1, len(key.parts) + 1) if sum(k.parts[-d:] == key.parts[-d:] for k in keys) == 1)
+        depth = max(d for other, d in depths.items() if other.parent == key.parent)          # alike within a folder
         label = "/".join(key.parts[-depth:])
         axis = run.env, run.label(value or run.measure), run.unit
         result.setdefault(axis, {}).setdefault(label, []).append(run)

@@ -235,6 +235,9 @@ def test_equal_names_are_distinguished_by_their_parent_folders(tmp_path, figures
         write_run(tmp_path / place / "a" / "a_s1", [1.0, 2.0])
     plot([tmp_path / "old", tmp_path / "new"])
     assert words(figures[0].axes[0]) == ["old/a (n=1)", "new/a (n=1)"]
+    write_run(tmp_path / "old" / "b" / "b_s1", [1.0, 2.0])                # else it would not be clear whose b it is
+    plot([tmp_path / "old", tmp_path / "new"])
+    assert words(figures[-1].axes[0]) == ["old/a (n=1)", "old/b (n=1)", "new/a (n=1)"]
 
 
 def test_plot_has_a_time_axis_other_columns_and_smoothing(tmp_path, figures):
