@@ -24,6 +24,7 @@ from spinup.runs.run import Run, make_env
 
 Tests = Annotated[int, Range(0, 100)]
 UNSET = "dataset"       # as env: the environment of the dataset
+ROUNDING = 1e-3         # actions may exceed the bounds of their space by this, because they were rescaled
 
 
 @dataclass(kw_only=True)
@@ -138,11 +139,13 @@ def shape_of_actions(space: Space) -> tuple[int, ...]:
 
 
 def of_actions(actions: np.ndarray, space: Space) -> bool:
-    """Return whether recorded actions `[N, ...]` have the shape and the type of a space, and indices are in range."""
+    """Return whether recorded actions `[N, ...]` have the shape and the type of a space, and are within its bounds."""
     if actions.shape[1:] != shape_of_actions(space):
         return False
     if isinstance(space, Box):
-        return actions.dtype == np.float32
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        within = (actions >= low - ROUNDING) & (actions <= high + ROUNDING)
+        return actions.dtype == np.float32 and bool(within.all())
     choices = 2 if isinstance(space, MultiBinary) else space.nvec if isinstance(space, MultiDiscrete) else space.n
     return actions.dtype == np.int64 and bool((actions >= 0).all() and (actions < choices).all())
 

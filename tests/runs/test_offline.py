@@ -166,6 +166,18 @@ def test_data_outside_the_spaces_of_the_dataset_are_refused(name, value, data, c
     assert not (tmp_path / "runs").exists()
 
 
+# Catches: actions in other units, which no policy within the bounds can imitate; actions that rounding moves a little.
+@pytest.mark.parametrize("factor, code", [(10, 2), (1.0001, 0)])
+def test_continuous_actions_must_be_within_their_bounds(factor, code, cli, tmp_path):
+    assert cli("record", "random:Pendulum-v1", "--steps", 200, "--out", "d.npz").code == 0
+    whole = load(tmp_path / "d.npz")
+    arrays = whole.arrays()
+    with open(tmp_path / "own.npz", "wb") as out:
+        Dataset(**{**arrays, "actions": arrays["actions"] * np.float32(factor)}, about=whole.about).write(out)
+    done = cli("bc", "--data", "own.npz", *FLAGS)
+    assert done.code == code and ("which do not fit Box(-2.0, 2.0, (1,), float32)" in done.err) == (code == 2)
+
+
 # Catches: a data file that imports a module, with or without --env.
 def test_module_named_in_a_dataset_is_not_imported(data, cli, tmp_path):
     (tmp_path / "module_of_a_dataset.py").write_text("open('imported', 'w').close()\n")
