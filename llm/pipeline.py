@@ -30,6 +30,7 @@ from spinup.runs.convert import flag
 from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_logs, read_progress
 from spinup.runs.presets import configure, read_toml
+from spinup.runs.records import read_run
 from spinup.view.jobs import Job, check_job
 
 
@@ -105,7 +106,7 @@ def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]])
             setattr(cfg, key, str(stages[other].run.directory))
         folder = Path(cfg.log_dir) / cfg.exp_name / f"{cfg.exp_name}_s{cfg.seed}"
         stages[step.name] = Stage(step, cfg, preset, Job(f"llm {step.method}", cfg.exp_name, cfg.seed, {}, folder))
-        check_job(stages[step.name].run, cfg)
+        check_job(stages[step.name].run, cfg, advice(step, cfg, folder))
         for before in (stages[other].run for other in step.references.values()):
             if folder.exists() and before.status != "finished":
                 there = f"type: spinup resume {describe(before.directory)}, or " if before.directory.exists() else ""
@@ -139,6 +140,14 @@ def settled(recipe: Recipe, step: Step, root: str, shared: dict[str, Any],
         given = {key: x for key, x in given.items() if key not in SHAPE}
     fixed = {key: step.settings[key] for key in fixed} | ({"model": root} if root and "model" in fixed else {})
     return configure(algorithm, given | fixed, preset, recipe=known)
+
+
+def advice(step: Step, cfg: LanguageConfig, folder: Path) -> str:
+    """Return what to type if the folder of a stage holds a run with other settings, such as an extended one."""
+    there = read_run(folder)["config"] if (folder / "config.json").exists() else {}
+    steps = there.get("total_steps", 0)
+    longer = f"add {flag(step.name)}.total-steps {steps}, or " * (steps > cfg.total_steps)
+    return f"{longer}choose another --exp-name"
 
 
 def free_name(recipe: Recipe, cfg: LanguageConfig) -> str:

@@ -31,6 +31,8 @@ def repeated(task: Any) -> list[str]:
     """
     while isinstance(task, Wrapped):
         task = task.task
+    if mixed := getattr(task, "mixed", ()):
+        return [sentence for part in mixed for sentence in repeated(part)]
     if type(task).__module__.startswith("llm.") or stateful(task):        # some of ours have a single problem
         return []
     for n in CHECKED:

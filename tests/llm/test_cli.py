@@ -311,6 +311,8 @@ def test_first_line_of_the_output_names_settings_that_do_less_than_expected(cli,
     assert cli("llm", "rloo", *words, "--model", beginner, "--width", 8).out.startswith(
         "preset: none; the defaults apply; --width has no effect with --model; --warmup 50 is more than "
         "--total-steps 2, so the learning rate does not reach --lr\n")
+    assert "; --warmup 3 is more than --total-steps 4 minus --value-warmup 2, so" in cli(
+        "llm", "ppo", *words, "--model", beginner, "--total-steps", 4, "--value-warmup", 2, "--warmup", 3).out
 
 
 # A run without a name gets a new number. A run with the name of an existing run is refused. Catches: a missing refusal.

@@ -250,6 +250,16 @@ def test_settings_that_differ_from_an_existing_run_are_refused(change, answer, c
     assert not Path("runs/x_sft/x_sft_s2").exists()
 
 
+# Catches: a recipe that cannot be repeated after a stage is extended, as the stage's last lines recommend.
+def test_recipe_names_the_steps_of_an_extended_stage(cli, done):
+    assert cli("resume", RUNS["reward_model"], "--total-steps", 18).code == 0
+    refused = cli(*typed(OWN))
+    assert refused.code == 2 and refused.err == (
+        f"spinup: {RUNS['reward_model']} is a run with total_steps 18, not 16; add --reward-model.total-steps 18, or "
+        "choose another --exp-name\n")
+    assert cli(*typed(OWN), "--reward-model.total-steps", 18).code == 0
+
+
 # Runs of the last stage with several seeds share the earlier stages. Catches: a seed that applies to all stages.
 @pytest.mark.long
 def test_another_seed_of_the_last_stage_starts_from_the_same_model(cli, done, files, tmp_path):

@@ -133,6 +133,9 @@ def test_training_on_held_out_problems_is_found():
     assert "of 256 training problems are held-out problems too" in said and "with held_out=True" in said
     assert repeated(Numbered(range(300), range(300, 600))) == []
     assert repeated(Numbered(range(20)))[0].split()[2] == "16"            # it has no 256 problems
+    mixed = make_task("mix:reverse+sort")
+    mixed.mixed[1] = Numbered(range(300))
+    assert len(repeated(mixed)) == 1
     few, many = Numbered(range(3)), Numbered(range(300))
     assert repeated(few) == [] and repeated(many) and few.drawn == many.drawn == 0
     one, other = (Problem("a>", data=np.r_[np.zeros(1000), i, np.zeros(1000)]) for i in (1, 2))
