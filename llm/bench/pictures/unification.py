@@ -20,7 +20,7 @@ from spinup.core.kl import k1
 from spinup.core.masked import whiten
 from spinup.core.optim import step_size
 from spinup.core.returns import gae
-from spinup.runs.curve import COLOURS
+from spinup.runs.curve import COLOURS, LINES
 
 BETA = 0.3              # KL coefficient
 UPDATES, BATCH, LR = 3000, 512, 0.05
@@ -106,9 +106,9 @@ def unification(seeds: list[int], log_dir: Path, out: Path) -> int:
         axes = made.add_subplot()
         for i, name in enumerate(METHODS):
             for seed in seeds:
-                axes.plot(steps, curves[name, seed], color=COLOURS[i], linewidth=1.4,
+                axes.plot(steps, curves[name, seed], LINES[i], color=COLOURS[i], linewidth=1.4,
                           label=name if seed == seeds[0] else None)
-        axes.axhline(GOAL, color="#444444", linestyle="--", linewidth=1.0, label=f"{GOAL}")
+        axes.axhline(GOAL, color="#444444", linestyle="-.", linewidth=1.0, label=f"goal: {GOAL}")
         axes.set(title="Three methods that reach the policy  π_ref · exp(R / β) / Z", xlabel="updates", yscale="log",
                  ylabel="total variation distance to this policy")
         axes.yaxis.set_major_formatter("{x:g}")               # the default labels are TeX

@@ -23,7 +23,9 @@ PARTS = {"best": (TASK, "best", 2 * ATTEMPTS, PROBLEMS), "long": (LONG, "best", 
          "lemmas": (LONG, "lemmas", LONG_ATTEMPTS, LONG_PROBLEMS)}        # searches with the policy of TASK
 WORDS = {"best": "attempts", "attempts": "attempts, policy with repairs", "repair": "attempts and repairs",
          "long": "attempts", "lemmas": "with lemmas"}
-COLOURS = {"best": "#0072B2", "attempts": "#CC79A7", "repair": "#D55E00", "long": "#0072B2", "lemmas": "#009E73"}
+LOOKS = {                               # colour and marker of each search
+    "best": ("#0072B2", "o"), "attempts": ("#CC79A7", "s"), "repair": ("#D55E00", "^"), "long": ("#0072B2", "o"),
+    "lemmas": ("#009E73", "D")}
 WHEN = {"before": ("--", "before GRPO"), "after": ("-", "after GRPO")}
 
 
@@ -55,22 +57,26 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                   Line(f"longer theorems solved with lemmas, {words}", "", most),
                   gain(f"gain by lemmas at equal tokens, {words}", most - equal)]
 
-    def draw(figure: Any) -> None:
-        for axes, names, title in zip(figure.subplots(1, 2), (("best", "attempts", "repair"), ("long", "lemmas")),
-                                      ("1 to 4 lines", "6 to 8 lines"), strict=True):
-            for when, (style, _) in WHEN.items():
-                for name in names:
-                    tokens, share = (np.mean([[r[key] for r in each[name]] for each in curves[when]], 0)
-                                     for key in ("tokens", "solved"))
-                    axes.plot(tokens, share, style, color=COLOURS[name], marker="o", markersize=2.5,
-                              label=WORDS[name] if when == "after" else None)
-            axes.set(title=f"{title} (dashed: before GRPO)", xlabel="generated tokens per theorem",
-                     ylabel="theorems proved", xscale="log", ylim=(-0.03, 1.03))
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.legend(loc="upper left", fontsize=7)
+    raw = {"seeds": list(seeds), "curves": curves}
+    return Paper("Proofs: RL on a checker, repairs and lemmas (Kimina-Prover, Wang et al. 2025)", lines,
+                 lambda figure: draw(figure, raw), raw), together(of)
 
-    return Paper("Proofs: RL on a checker, repairs and lemmas (Kimina-Prover, Wang et al. 2025)", lines, draw,
-                 {"seeds": list(seeds), "curves": curves}), together(of)
+
+def draw(figure: Any, raw: dict[str, Any]) -> None:
+    """Draw the share of solved theorems against the tokens of each search: means over the seeds."""
+    for axes, names, title in zip(figure.subplots(1, 2), (("best", "attempts", "repair"), ("long", "lemmas")),
+                                  ("1 to 4 lines", "6 to 8 lines"), strict=True):
+        for when, (style, _) in WHEN.items():
+            for name in names:
+                tokens, share = (np.mean([[r[key] for r in each[name]] for each in raw["curves"][when]], 0)
+                                 for key in ("tokens", "solved"))
+                colour, mark = LOOKS[name]
+                axes.plot(tokens, share, style, color=colour, marker=mark, markersize=5,
+                          label=WORDS[name] if when == "after" else None)
+        axes.set(title=f"{title} (dashed: before GRPO)", xlabel="generated tokens per theorem",
+                 ylabel="theorems proved", xscale="log", ylim=(-0.03, 1.03))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.legend(loc="upper left", fontsize=7)
 
 
 def gain(what: str, ours: float) -> Line:

@@ -14,7 +14,6 @@ from spinup.bench.papers.paper import (
     at_most,
     by_kind,
     columns,
-    plot_runs,
     run,
     seconds_of,
     start_of,
@@ -34,9 +33,10 @@ KINDS = {                               # name: task, words, settings of the imi
     "clean": ("vote,on=test:modular", "40 % noise", WHOLE),
     "noisy": ("vote,on=test:modular:noise=0.8", "80 % noise", EARLY),
     "labels": ("modular:noise=0.8", "80 % noise, with labels", EARLY)}
-CURVES = {"reward": ("#D55E00", "reward: agrees with the majority"),
-          "reward_majority_right": ("#009E73", "share of right majorities"),
-          "held_out_accuracy": ("#0072B2", "accuracy on held-out prompts")}
+CURVES = {                              # column: colour, line, words
+    "reward": ("#D55E00", "--", "reward: agrees with the majority"),
+    "reward_majority_right": ("#009E73", ":", "share of right majorities"),
+    "held_out_accuracy": ("#0072B2", "-", "accuracy on held-out prompts")}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
@@ -68,17 +68,21 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
              f"{len(seeds)}, and none at 40 %", right),
         Line("80 % noise: accuracy after GRPO with labels", "", mean(reached["labels"]))]
 
-    def draw(figure: Any) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
-        for kind, axes in zip(begun, panels, strict=True):
-            for name, (colour, words) in CURVES.items():
-                plot_runs(axes, of[kind], "steps", name, words, color=colour)
-            axes.axhline(mean(begun[kind]), color="0.6", linewidth=0.8, linestyle="--", label="initial accuracy")
-            axes.set(title=f"initial policy of {KINDS[kind][1]}", xlabel="updates without labels", ylim=(-0.03, 1.03))
-        panels[0].set_ylabel("share of responses or groups")
-        panels[0].legend(fontsize="small", loc="lower right")
-
     raw = {"initial": begun, "greedy": greedy, "accuracy": reached, "seconds": seconds, "told": told,
            "seeds": list(seeds), "curves": {kind: [columns(folder, "steps", *CURVES, "reward_agreement")
                                                    for folder in found] for kind, found in of.items()}}
-    return Paper("Test-time reinforcement learning (Zuo et al. 2025)", lines, draw, raw), together(of)
+    return Paper("Test-time reinforcement learning (Zuo et al. 2025)", lines, lambda figure: draw(figure, raw),
+                 raw), together(of)
+
+
+def draw(figure: Any, raw: dict[str, Any]) -> None:
+    """Draw reward, majorities and accuracy in training from both policies, a curve for each seed."""
+    panels = figure.subplots(1, 2, sharey=True)
+    for (kind, begun), axes in zip(raw["initial"].items(), panels, strict=True):
+        for name, (colour, dashes, words) in CURVES.items():
+            for k, curve in enumerate(raw["curves"][kind]):
+                axes.plot(curve["steps"], curve[name], dashes, color=colour, label=None if k else words)
+        axes.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle="-.", label="initial accuracy")
+        axes.set(title=f"initial policy of {KINDS[kind][1]}", xlabel="updates without labels", ylim=(-0.03, 1.03))
+    panels[0].set_ylabel("share of responses or groups")
+    panels[0].legend(fontsize="small", loc="lower right")
