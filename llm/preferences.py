@@ -128,8 +128,9 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     if equal:
         said.append(left_out(equal, f"both responses are the same within {limit} tokens"))
     if long:
-        said.append(f"{'held-out pairs: ' * held_out}{long} of {2 * len(pairs)} responses are longer than {limit} "
-                    f"tokens and are cut{'' if to_score else ', so they have no end token'}; raise --max-tokens")
+        said.append(f"{'held-out pairs: ' * held_out}{long} of {2 * len(pairs)} responses"
+                    f"{'' if to_score else ', with their end tokens,'} are longer than {limit} tokens and are cut; "
+                    "raise --max-tokens")
     for sentence in [] if cfg.quiet else said:
         print(sentence, flush=True)
     if not kept:

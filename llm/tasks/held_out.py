@@ -27,7 +27,7 @@ def repeated(task: Any) -> list[str]:
     """Return a warning if a user's own task trains on held-out problems; else [].
 
     The problems come from a copy, because a task may give its problems in order. Nothing is checked if the task has a
-    state, or if it cannot be copied or give so many problems.
+    state, cannot be copied, or cannot give enough problems.
     """
     while isinstance(task, Wrapped):
         task = task.task

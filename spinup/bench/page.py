@@ -145,7 +145,7 @@ def table_rows(rows: Sequence[Sequence[str]]) -> str:
 
 
 def wordy(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Return for each column of a table whether it has words or code; the first column always has."""
+    """Return for each column of a table whether it has words or code; True for the first column."""
     return [i == 0 or any(re.search(r"^[A-Za-z`(]|[a-z]{4}", row[i]) for row in rows[1:]) for i in range(len(rows[0]))]
 
 

@@ -167,7 +167,7 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
     if len(each) > 1:
         page.text("Probability that a run of the algorithm in the row scores higher than a run of the algorithm in the "
                   f"column, whose IQM is not higher. The 95 % interval, in brackets, appears with at least {RUNS} runs "
-                  f"of each algorithm, {ENOUGH} of them in each environment:")
+                  f"of both algorithms, and at least {ENOUGH} in each environment:")
         known = {(ours, theirs): chance(each[ours], each[theirs]) for ours, theirs in combinations(each, 2)}
         page.table([("", *[*each][1:]), *((ours, *(known.get((ours, theirs), "") for theirs in [*each][1:]))
                                           for ours in [*each][:-1])])

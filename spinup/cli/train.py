@@ -42,7 +42,7 @@ def resume(argv: list[str]) -> int:
     directory = find_run(args.directory)
     done, data = read_result(directory), read_run(directory)
     where = describe(directory)
-    may_grow = data.get("may_grow", True)                                 # not the initial policy of other runs
+    may_grow = data.get("may_grow", True)                                 # False: the initial policy of other runs
     same = args.total_steps and args.total_steps == data["config"].get("total_steps")
     if may_grow and done.get("stopped_early") and same:
         raise UserError(f"{where} stopped early, at {done['steps']:,} steps; to continue, choose another "

@@ -144,8 +144,8 @@ def figure(panels: int = 1, curves: int = 1) -> tuple["Figure", list["Axes"]]:
 
 
 def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) -> int:
-    """Add the x axis and the legend, or a note if there is nothing to plot. Return the lines of a legend below the
-    axes, for which the figure must become higher."""
+    """Add the x axis and the legend, or a note if there is nothing to plot. Return the number of lines
+    of a legend below the axes, 0 without one; the figure must become higher by as many."""
     from matplotlib.ticker import EngFormatter
     from matplotlib.transforms import ScaledTranslation
     axes.set_xlabel(xlabel)
@@ -164,7 +164,7 @@ def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) 
         return 0
     width = axes.figure.get_figwidth() / axes.get_gridspec().ncols         # of a panel, in inches
     labels = [textwrap.fill(label, round(10.5 * width) // (1 + many) - 5) for label in labels]
-    under = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)         # of the x axis
+    under = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)  # half an inch below the axes
     axes.legend(handles, labels, title=title, alignment="left", ncols=1 + many, loc="upper left", bbox_to_anchor=(0, 0),
                 bbox_transform=under, borderaxespad=0)
     return -(-len(labels) // (1 + many)) * max(label.count("\n") + 1 for label in labels) + 1

@@ -24,7 +24,7 @@ from spinup.runs.run import Run, make_env
 
 Tests = Annotated[int, Range(0, 100)]
 UNSET = "dataset"       # as env: the environment of the dataset
-ROUNDING = 1e-3         # actions may exceed the bounds of their space by this, because they were rescaled
+ROUNDING = 1e-3         # actions may exceed the bounds of their space by this much, because rescaling rounds them
 
 
 @dataclass(kw_only=True)
@@ -107,8 +107,8 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
         if not of_actions(data.actions, plain.action_space):
             raise UserError(f"the actions in {cfg.data} have the shape {data.actions.shape[1:]}, the type "
                             f"{data.actions.dtype} and values from {data.actions.min():g} to {data.actions.max():g}, "
-                            f"which do not fit {plain.action_space} of {source_name(cfg.env)}; correct actions, or "
-                            "record the data again")
+                            f"which do not fit {plain.action_space} of {source_name(cfg.env)}; "
+                            "correct the array actions, or record the data again")
     except UserError:
         env.close()
         raise

@@ -42,8 +42,8 @@ def _natural(text: str) -> list[str | int]:
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str, str], dict[str, list[Curves]]]:
     """Return the panels of a figure: (environment, measure, unit of a step) -> label -> runs of one curve. A label is
-    an algorithm or a folder name. Equal folder names, and the others in the same folders, get parent folders in front,
-    until they differ. UserError for an unknown group."""
+    an algorithm or a folder name. Equal folder names get as many parent folders in front as they
+    need to differ. Other names in the same parent folder get as many. UserError for an unknown group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:
@@ -111,7 +111,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     if beside and x == "time":
         raise UserError("--beside needs steps on the x axis; leave out --x time")
     if beside and value and "return" not in value:
-        raise UserError(f"--beside shows published returns, and {value} is no return; leave out --value, or choose "
+        raise UserError(f"--beside shows published returns, and {value} is not a return; leave out --value, or choose "
                         "--value test_return")
     published = read_published(beside) if beside else {}
     runs = with_column(find_curves(directories), value)

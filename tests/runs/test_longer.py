@@ -41,7 +41,7 @@ def test_extended_run_equals_a_longer_run(train, curve):
     assert json.loads((longer.directory / "result.json").read_text())["status"] == "finished"
 
 
-# Catches: a resumed run of a grid or a study, which are quiet, that prints nothing.
+# Catches: a resumed run that prints nothing because it was part of a grid or a study, whose runs are quiet.
 def test_command_resume_prints_the_progress_of_a_quiet_run(train, cli):
     short = train(total_steps=640, exp_name="short")
     done = cli("resume", short.directory, "--total-steps", 1280)

@@ -162,11 +162,11 @@ def test_data_outside_the_spaces_of_the_dataset_are_refused(name, value, data, c
     assert done.code == 2 and {
         "obs": "bad.npz have the shape (3,) and the type float32, but those of CartPole-v1 have the shape (4,) and the "
                "type float32; correct obs",
-        "actions": "which do not fit Discrete(2) of CartPole-v1; correct actions"}[name] in done.err
+        "actions": "which do not fit Discrete(2) of CartPole-v1; correct the array actions"}[name] in done.err
     assert not (tmp_path / "runs").exists()
 
 
-# Catches: actions in other units, which no policy within the bounds can imitate; actions that rounding moves a little.
+# Catches: actions in other units, which no policy within the bounds can imitate; an error because of rounding.
 @pytest.mark.parametrize("factor, code", [(10, 2), (1.0001, 0)])
 def test_continuous_actions_must_be_within_their_bounds(factor, code, cli, tmp_path):
     assert cli("record", "random:Pendulum-v1", "--steps", 200, "--out", "d.npz").code == 0

@@ -275,7 +275,7 @@ def test_published_curves_are_shown_with_the_runs_of_their_algorithm(tmp_path, f
             plot([tmp_path / "a"], beside=beside)
     with pytest.raises(UserError, match="leave out --x time"):
         plot([tmp_path / "a"], beside=beside, x="time")
-    with pytest.raises(UserError, match="kl is no return; leave out --value"):
+    with pytest.raises(UserError, match="kl is not a return; leave out --value"):
         plot([tmp_path / "a"], beside=beside, value="kl")
 
 

@@ -61,7 +61,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                           linewidth=1.6)
             axis.set(xlabel="updates", ylabel=label, ylim=limits)
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3,
-                      title=f"mean of {len(seeds)} seeds; the axes leave out the first updates")
+                      title=f"mean of {len(seeds)} seeds; the y axes leave out the first values")
 
     raw = {"initial": begun, "accuracy": reached, "entropy": entropies, "seeds": list(seeds),
            "curves": {kind: [columns(folder, "steps", *COLUMNS) for folder in found] for kind, found in of.items()}}

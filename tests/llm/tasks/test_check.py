@@ -101,7 +101,7 @@ def test_valid_attributes_of_a_task_are_accepted():
     make_task(mine(end_of_turn=""))                                       # each character is a turn
 
 
-# Catches: rewards of another number or form that fail later as a traceback, or as advice to lower --lr.
+# Catches: rewards of the wrong number or type, which fail later with a traceback, or with advice to lower --lr.
 @pytest.mark.parametrize(("given", "words"), [
     ([0.0], "`rewards` of the task mine must return 2 rewards, one for each response, but returned 1"),
     (None, "must return 2 rewards, one for each response, but returned None"),

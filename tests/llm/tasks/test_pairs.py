@@ -242,7 +242,7 @@ def test_pairs_with_equal_tokens_are_left_out(capsys):
     assert capsys.readouterr().out == (
         "left out: 1 pair (line 2), where both responses are the same within 4 tokens\n")
     assert as_tokens(CUT, 3)[0] == [Problem("a"), Problem("c"), Problem("a")]
-    assert "3 of 8 responses are longer than 3 tokens and are cut" in capsys.readouterr().out    # with the end token
+    assert "3 of 8 responses, with their end tokens, are longer than 3 tokens and are cut" in capsys.readouterr().out
     assert as_tokens(CUT, 2, quiet=True) == ([Problem("c")], ["five", "six"])
     assert capsys.readouterr().out == ""                                  # no message if quiet
     for held_out, what in ((False, "learn from"), (True, "test on")):
