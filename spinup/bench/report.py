@@ -53,8 +53,7 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
     runs, failed, others = read(directories)
     groups = grouped(runs)
     scores = {env: normalised(here) for env, here in groups.items()}
-    page = Page(" in ".join(f"{n} {noun}{'s' * (n > 1)}" for n, noun in (
-        (len(labels(groups)), "algorithm"), (len(groups), "environment"))))
+    page = Page(heading(runs))
     page.text(introduction(runs, failed, others, groups))
     for place, envs in enumerate(common(groups)):
         over_all(page, place, envs, groups, scores)
@@ -62,6 +61,13 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
         one_environment(page, place, env, here, pictures.looks(labels(groups)))
     about(page, runs, groups)
     return page.write(out)
+
+
+def heading(runs: Sequence[Trained]) -> str:
+    """Return the heading of the page, such as "2 algorithms in 1 environment"."""
+    counts = {"algorithm": len({run.curves.algorithm for run in runs}),
+              "environment": len({run.curves.env for run in runs})}
+    return " in ".join(f"{n} {noun}{'s' * (n > 1)}" for noun, n in counts.items())
 
 
 def normalised(here: dict[str, list[Trained]]) -> dict[str, np.ndarray]:

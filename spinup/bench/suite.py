@@ -77,10 +77,10 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
     found = [find(f"{family} {algo}".strip()) for algo in algos] or [
         a for a in known if not a.variant and a.about.get("rewards", True)]
     pairs = {(algorithm, env): config for env in steps
-             for algorithm, config in serving(found, env, steps[env], folder, offline=bool(algos)).items()}
+             for algorithm, config in serving(found, env, steps[env], folder, named=bool(algos)).items()}
     if not pairs:
         raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)} with these settings; "
-                        "choose other --algos, another --env or more --total-steps")
+                        "choose other --algos, or another --env")
     jobs = {(algorithm, env, seed): job_of(algorithm, env, config, seed)
             for seed in seeds for (algorithm, env), config in pairs.items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,19 +102,24 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
 
 
 def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path,
-            offline: bool = False) -> dict[Algorithm, RunConfig]:
-    """Return the algorithms that can train in an environment, or on a task, with their settings. Without `offline`,
-    omit those that learn from a dataset.
+            named: bool = False) -> dict[Algorithm, RunConfig]:
+    """Return the algorithms that can train in an environment, or on a task, with their settings. Algorithms that learn
+    from a dataset cannot.
 
-    Print the reason for each algorithm that supports the actions and observations but cannot train there. UserError if
-    the environment cannot be made.
+    Print the reason for each of the others; unless `named`, omit it if the actions, the observations or the missing
+    dataset is the reason. UserError if the environment cannot be made.
     """
     fit: dict[Algorithm, RunConfig] = {}
     for algorithm in found:
-        kinds = set(registry.family(algorithm).kinds(env))
-        if any(kinds.isdisjoint(algorithm.about.get(key, kinds)) for key in ("actions", "observations") if kinds):
-            continue
-        if not offline and issubclass(algorithm.load().Config, OfflineConfig):
+        kinds, about = set(registry.family(algorithm).kinds(env)), algorithm.about
+        without = f"without {algorithm.method} in {env}:"
+        unfit = [f"its {key} must be {' or '.join(about[key])}" for key in ("actions", "observations")
+                 if kinds and kinds.isdisjoint(about.get(key, kinds))]
+        if issubclass(algorithm.load().Config, OfflineConfig):
+            unfit = ["it learns from a dataset; `spinup bench paper offline` compares such algorithms"]
+        if unfit and named:
+            print(without, unfit[0])
+        if unfit:
             continue
         name = safe(f"{algorithm.method}_{env}")
         settings = {"total_steps": steps, "threads": 1, "log_dir": str(folder), "exp_name": name, "quiet": True}
@@ -123,7 +128,7 @@ def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path,
             check_start(algorithm, config)
             fit[algorithm] = config
         except UserError as error:
-            print(f"without {algorithm.method} in {env}: {error}")
+            print(without, str(error).partition("; ")[0])                 # not the remedy, which can be another env
     return fit
 
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:                                            # imported only for
 
 MANY = 6                # with more curves, the legend is outside the axes
 SHORT = 36              # characters of a label; with a longer one, the legend is below the axes
-# Okabe and Ito's colours, which colour-blind people can tell apart. Yellow is last because it is faint on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+# Okabe and Ito's colours, which colour-blind people can tell apart. Their yellow is faint on white, so the last colour
+# is Tol's olive.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 LINES = ("-", "--", ":", "-.")
 STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titlepad": 10,
          "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#999999",

@@ -49,8 +49,10 @@ class Policy:
         if isinstance(space, Box):
             obs = np.asarray(obs)
             if obs.shape != space.shape:
-                several = "; use act_batch for several" if obs.shape[1:] == space.shape else ""
-                raise ValueError(f"one observation has shape {space.shape}, but this one has {obs.shape}{several}")
+                advice = ("; use act_batch for several" if obs.shape[1:] == space.shape else
+                          "; make the environment with spinup.envs.make(ID, 1, seed=0, **policy.env_settings), and use "
+                          "act_batch" if self.env_settings else "")
+                raise ValueError(f"one observation has shape {space.shape}, but this one has {obs.shape}{advice}")
         elif isinstance(space, Discrete | MultiDiscrete | MultiBinary) and not space.contains(obs):
             raise ValueError(f"{obs!r} is not an observation of {space}")
         batch = np.asarray(self.view(obs), self.dtype)[None]

@@ -177,8 +177,9 @@ class Run(Training):
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}
 
     def summary(self) -> str:
-        mean = number(float(np.mean(self.recent))) if self.recent else "-"
-        return f"the last {len(self.recent)} episodes returned {mean} on average"
+        if not self.recent:
+            return "no episode ended"
+        return f"the last {len(self.recent)} episodes returned {number(float(np.mean(self.recent)))} on average"
 
     def announce(self) -> None:
         if protocol(self.config.env):

@@ -15,7 +15,7 @@ from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
 from spinup.bench.compared import grouped, in_label, limits, read, steps_to
 from spinup.bench.page import Page, Picture
 from spinup.bench.pictures import on_grid
-from spinup.bench.report import report
+from spinup.bench.report import heading, report
 from spinup.bench.suite import write_evaluation
 from spinup.errors import UserError
 from spinup.registry import find
@@ -167,6 +167,7 @@ def test_runs_with_equal_settings_share_a_row(trained, tmp_path):
     trained("ppo", "Acrobot-v1", 1, 100.0)
     trained("ppo", "Acrobot-v1", 2, 100.0, keep_best=True, test_episodes=2)          # the same training
     assert [len(runs) for runs in grouped(read([tmp_path])[0])["Acrobot-v1"].values()] == [2]
+    assert heading(read([tmp_path])[0]) == "1 algorithm in 2 environments"             # not the number of rows
     again = tmp_path / "again"
     for seed in (1, 2):
         folder = again / f"bc_s{seed}"

@@ -12,7 +12,7 @@ from spinup.bench import suite as suite_module
 from spinup.bench.compared import read
 from spinup.bench.suite import EVALUATION, beside, evaluate, read_evaluation, serving, suite, suites, write_evaluation
 from spinup.errors import UserError
-from spinup.registry import algorithms
+from spinup.registry import algorithms, find
 from spinup.registry import serving as declared
 from spinup.runs.files import read_json
 from spinup.runs.offline import OfflineConfig
@@ -51,6 +51,16 @@ def test_suite_has_every_algorithm_that_can_train_in_the_environment(tmp_path, c
 def test_algorithm_for_goals_is_only_in_environments_with_goals(env, goals, tmp_path):
     files = [algorithm for algorithm in algorithms().values() if algorithm.name in ("her", "td3")]
     assert {algorithm.name for algorithm in serving(files, env, 30_000, tmp_path)} == {"td3", *["her"] * goals}
+
+
+# Catches: an algorithm of --algos that is left out without a word; a remedy that `spinup bench suite` refuses.
+def test_reason_is_printed_for_each_named_algorithm_that_cannot_train(tmp_path, capsys):
+    found = serving([find(name) for name in ("td3", "bc", "rl2", "dqn")], "CartPole-v1", 1024, tmp_path, named=True)
+    assert [algorithm.name for algorithm in found] == ["dqn"]
+    assert capsys.readouterr().out == (
+        "without td3 in CartPole-v1: its actions must be Box\n"
+        "without bc in CartPole-v1: it learns from a dataset; `spinup bench paper offline` compares such algorithms\n"
+        "without rl2 in CartPole-v1: --total-steps 1024 is less than one batch of 4096 steps\n")
 
 
 # Catches: an environment whose scores cannot be normalised; a suite without an environment.

@@ -108,6 +108,9 @@ def test_act_accepts_exactly_one_observation():
         policy.act(np.zeros((2, 4)))
     with pytest.raises(ValueError, match=r"one observation has shape \(4,\), but this one has \(3,\)$"):
         policy.act(np.zeros(3))
+    policy.env_settings = {"episodes": 1}                                 # as of rl2
+    with pytest.raises(ValueError, match=r"make\(ID, 1, seed=0, \*\*policy.env_settings\), and use act_batch$"):
+        policy.act(np.zeros(3))
 
 
 # Catches: a negative index that counts from the end; several observations that are taken for one.
@@ -340,6 +343,7 @@ def test_row_has_the_statistics_of_its_episodes():
     assert Run.row(run) == {"episodes": 2, "return_mean": 2.5, "return_min": 1.0, "return_max": 4.0,
                             "length_mean": 4.0, "return_mean_100": 1.0}
     assert Run.summary(run) == "the last 3 episodes returned 1 on average" and run.pending == []
+    assert Run.summary(SimpleNamespace(recent=deque())) == "no episode ended"
 
 
 # Catches: the value of the first row in place of the last.
