@@ -28,7 +28,7 @@ from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, separated, solved
 from llm.samples import as_lines, true_rewards
 from llm.tasks.check import problems_of
-from llm.tasks.held_out import EVALUATION, distinct, repeated
+from llm.tasks.held_out import EVALUATION, Overlap, distinct
 from llm.tasks.names import fingerprints
 from llm.tasks.parts import same_parts
 from llm.tasks.task import Problem, Task, longest_prompt, speech, stateful
@@ -86,6 +86,7 @@ class Run(Training):
         self.tests: Callable[[], dict[str, Any]] = dict                   # numbers for `log` before the first update
         self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
+        self.overlap = Overlap(task, self.held_out)
         check_context(longest, self.max_tokens, self.model)
         self.others: dict[str, Any] = dict(fingerprints(config.task, config.reward))
         if task.judge is not None:
@@ -103,8 +104,9 @@ class Run(Training):
         return fsdp.DividedAdam(model, **settings) if self.config.fsdp else FlatAdam(model.parameters(), **settings)
 
     def problems(self, n: int) -> list[Problem]:
-        """Return `n` problems to train on."""
-        return self.source.problems(n) if self.source else problems_of(self.task, n, self.rng)
+        """Return `n` problems to train on. Warn if some of them are held-out problems."""
+        found = self.source.problems(n) if self.source else problems_of(self.task, n, self.rng)
+        return self.overlap.check(found, self.display.say_once)
 
     def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: int = 0,
                generator: torch.Generator | None = None) -> Batch:
@@ -222,10 +224,8 @@ class Run(Training):
             yield update
 
     def announce(self) -> None:
-        """Warn of held-out problems in training. Write a pretrained model's first row, if all columns are known."""
+        """Write a pretrained model's first row, if all columns are known."""
         began = time.perf_counter()
-        for sentence in [] if self.steps else repeated(self.task):
-            self.display.say(sentence)
         if self.pretrained and not self.steps and not callable(getattr(self.config, "loss", None)):
             self.log(**self.tests())
             self._write_row()

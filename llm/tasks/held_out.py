@@ -1,15 +1,15 @@
 """Held-out problems of a task: those of a run's log, and others for a later evaluation."""
 import sys
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from llm.tasks.check import problems_of
-from llm.tasks.task import Problem, Task, Wrapped, stateful
+from llm.tasks.task import Problem, Task, Wrapped
 
 EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
-CHECKED = (256, 16)     # problems of each kind that `repeated` compares; fewer if a task cannot give as many
+CHECKED = 256           # first training problems of a run that `Overlap` compares
 
 
 def contents(p: Any) -> tuple[str, ...]:
@@ -23,29 +23,37 @@ def distinct(problems: list[Any]) -> list[Any]:
     return list({contents(p): p for p in problems}.values())
 
 
-def repeated(task: Any) -> list[str]:
-    """Return a warning if a user's own task trains on held-out problems; else [].
-
-    The problems come from a copy, because a task may give its problems in order. Nothing is checked if the task has a
-    state, cannot be copied, or cannot give enough problems.
-    """
+def of_user(task: Any) -> bool:
+    """Return whether a task, or each part of a mixture, is a user's own."""
     while isinstance(task, Wrapped):
         task = task.task
     if mixed := getattr(task, "mixed", ()):
-        return [sentence for part in mixed for sentence in repeated(part)]
-    if type(task).__module__.startswith("llm.") or stateful(task):        # some of ours have a single problem
-        return []
-    for n in CHECKED:
-        try:
-            mine = deepcopy(task)
-            train, held = (problems_of(mine, n, np.random.default_rng(0), side) for side in (False, True))
-        except Exception:                                                 # an error of its code appears in the run
-            continue
-        known = set(map(contents, held))
-        both = sum(contents(p) in known for p in train)
-        return [f"{both} of {n} training problems are held-out problems too, so held-out numbers do not show how the "
-                "policy generalises; if possible, let `problems` return different ones with held_out=True"] * (both > 0)
-    return []
+        return all(map(of_user, mixed))
+    return not type(task).__module__.startswith("llm.")
+
+
+class Overlap:
+    """Held-out problems among the training problems of a user's own task. Our own tasks are not checked, because some
+    of them have a single problem.
+
+    Args:
+        task: the task.
+        held_out: the held-out problems of a run.
+    """
+
+    def __init__(self, task: Any, held_out: Sequence[Any]):
+        self.known = set(map(contents, held_out)) if of_user(task) else set()
+        self.left = CHECKED
+
+    def check(self, problems: list[Any], say: Callable[[str], None]) -> list[Any]:
+        """Return these training problems. If some of them are held out, call `say` with a warning. Later problems than
+        the first `CHECKED` of a run are not compared."""
+        some = problems[:self.left] if self.known else []
+        self.left -= len(some)
+        if both := sum(contents(p) in self.known for p in some):
+            say(f"{both} of {len(some)} training problems are held-out problems too, so held-out numbers do not show "
+                "how the policy generalises; if possible, let `problems` return different ones with held_out=True")
+        return problems
 
 
 def held_out(task: Task, n: int, seed: int) -> list[Problem]:

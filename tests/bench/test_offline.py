@@ -49,7 +49,7 @@ def test_each_method_must_beat_the_dataset_and_behaviour_cloning(name, kind, val
     paper, folders = offline.measure((1, 2), 1, tmp_path / "runs")
     assert show("offline", paper, folders, tmp_path / "o.png", tmp_path / "o.json") == (0 if met else 1)
     saved = json.loads((tmp_path / "o.json").read_text())
-    assert saved["returns"][name][kind] == [value] * 2 and len(folders) == 26
+    assert saved["returns"][name][kind] == [value] * 2 and len(folders) == 32
     assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -3,7 +3,7 @@
 On Pendulum, TD3+BC (Fujimoto & Gu 2021, arXiv:2106.06860) and IQL (Kostrikov et al. 2021, arXiv:2110.06169) are
 compared with behaviour cloning and TD3, on two datasets. In the first one, half of the episodes have 30 % random
 actions. The second one has only actions of the policies, so no data corrects the values of other actions. On CartPole,
-CQL (Kumar et al. 2020, arXiv:2006.04779) is compared with behaviour cloning."""
+CQL (Kumar et al. 2020, arXiv:2006.04779) is compared with behaviour cloning, on data of four policies."""
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -21,16 +21,16 @@ NOISY, NARROW, DISCRETE = "Pendulum-v1, noise", "Pendulum-v1, no noise", "CartPo
 SETS = {                                # dataset: environment, steps of the policies, their noise, transitions of each
     NOISY: ("Pendulum-v1", (12_288, 28_672), ("0", "0.3"), 2500),
     NARROW: ("Pendulum-v1", (12_288, 28_672), ("0",), 5000),
-    DISCRETE: ("CartPole-v1", (3584,), ("0", "0.3", "1"), 5000)}
-PENDULUM = {                            # algorithm: its flags, colour, words
-    "bc": ((*SMALL, "--total-steps", "4000"), "0.5", "behaviour cloning"),
-    "td3_offline": ((*VALUES, "--total-steps", "6000"), "#D55E00", "TD3"),
-    "td3_bc": ((*VALUES, "--total-steps", "6000"), "#0072B2", "TD3+BC"),
-    "iql": ((*VALUES, "--total-steps", "6000", "--beta", "0.5"), "#009E73", "IQL")}
+    DISCRETE: ("CartPole-v1", (1024, 2048, 3072, 4096), ("0.3",), 2500)}
+PENDULUM = {                            # algorithm: its flags, colour, line, words
+    "bc": ((*SMALL, "--total-steps", "4000"), "0.5", ":", "behaviour cloning"),
+    "td3_offline": ((*VALUES, "--total-steps", "6000"), "#D55E00", "--", "TD3"),
+    "td3_bc": ((*VALUES, "--total-steps", "6000"), "#0072B2", "-", "TD3+BC"),
+    "iql": ((*VALUES, "--total-steps", "6000", "--beta", "0.5"), "#009E73", "-.", "IQL")}
 KINDS = {NOISY: PENDULUM, NARROW: PENDULUM, DISCRETE: {
-    "bc": ((*SMALL, "--total-steps", "2000"), "0.5", "behaviour cloning"),
-    "cql": ((*SMALL, "--total-steps", "6000", "--gamma", "0.98", "--alpha", "0.1", "--target-every", "100"),
-            "#CC79A7", "CQL")}}
+    "bc": ((*SMALL, "--total-steps", "2000"), "0.5", ":", "behaviour cloning"),
+    "cql": ((*SMALL, "--total-steps", "6000", "--gamma", "0.98", "--target-every", "100"), "#CC79A7",
+            "-", "CQL")}}
 # They must beat the dataset and cloning.
 ABOVE = (*((data, kind) for data in (NOISY, NARROW) for kind in ("td3_bc", "iql")), (DISCRETE, "cql"))
 BELOW = ((NARROW, "td3_offline"),)                                      # it must be worse than the dataset
@@ -74,13 +74,13 @@ def draw(figure: Any, raw: dict[str, Any]) -> None:
     """Draw the test returns during training."""
     named = {}                                                            # the panels share one legend
     for axes, (name, kinds) in zip(figure.subplots(1, len(KINDS)), KINDS.items(), strict=True):
-        for kind, (_, colour, words) in kinds.items():
+        for kind, (_, colour, dashes, words) in kinds.items():
             curves = raw["curves"][name][kind]
             steps, returns = np.array(curves[0]["steps"]) / 1000, np.array([curve["test_return"] for curve in curves])
             axes.plot(steps, returns.T, color=colour, linewidth=0.7, alpha=0.3)
-            [named[words]] = axes.plot(steps, returns.mean(0), color=colour, linewidth=2)
+            [named[words]] = axes.plot(steps, returns.mean(0), dashes, color=colour, linewidth=2)
         named["mean of the dataset"] = axes.axhline(mean(raw["dataset_returns"][name]), color="0.4", linewidth=0.8,
-                                                    linestyle="--")
+                                                    linestyle=(0, (5, 5)))
         axes.set(title=name, ylabel="test return")
         axes.set_xlabel("thousand gradient steps", fontsize="small")
     figure.legend(named.values(), named, loc="outside lower center", ncols=3, fontsize=8,

@@ -15,7 +15,7 @@ from llm.rollout import demonstrated, sample
 from llm.tasks import Problem, Task, make_task
 from llm.tasks.check import demonstration_of, problems_of, rewards_of
 from llm.tasks.episodes import Episode
-from llm.tasks.held_out import distinct, repeated
+from llm.tasks.held_out import Overlap, distinct
 from spinup.errors import UserError
 
 
@@ -115,29 +115,25 @@ def test_rewards_of_a_task_are_checked(given, words):
     assert rewards_of(mine(rewards=lambda *_: np.array([1, 0])), [Problem("a>")] * 2, ["a", "b"]) == [1.0, 0.0]
 
 
-class Numbered(Mine):
-    """A task whose problems have numbers as prompts: the next ones, or random ones of a few."""
-
-    def __init__(self, numbers, held_out=()):
-        self.numbers, self.held_out_numbers, self.drawn = numbers, held_out, 0
-
-    def problems(self, n, rng, held_out=False):
-        self.drawn += n
-        chosen = self.held_out_numbers if held_out and self.held_out_numbers else self.numbers
-        return [Problem(f"{i}>", data=np.full(2000, i)) for i in rng.choice(chosen, n, replace=False)]
-
-
-# Catches: a warning about equal prompts with other data; a check that fails, or that uses up the task's problems.
+# Catches: a warning about equal prompts with other data, about our own tasks, or about problems late in a run; one kind
+# of problems that stands for the other.
 def test_training_on_held_out_problems_is_found():
-    (said,) = repeated(make_task(Numbered(range(300))))
-    assert "of 256 training problems are held-out problems too" in said and "with held_out=True" in said
-    assert repeated(Numbered(range(300), range(300, 600))) == []
-    assert repeated(Numbered(range(20)))[0].split()[2] == "16"            # it has no 256 problems
+    def said(task, known, *drawn):
+        found, overlap = [], Overlap(task, known)
+        for problems in drawn:
+            assert overlap.check(problems, found.append) == problems
+        return found
+    one, two, three = ([Problem(f"{i}>", data=np.full(2000, i)) for i in range(*ends)] for ends in (
+        (0, 20), (10, 40), (40, 400)))
+    own = mine()
+    (sentence,) = said(own, one, two)
+    assert sentence.startswith("10 of 30 training problems are held-out problems too") and "held_out=True" in sentence
+    assert said(own, one, three) == said(own, one, three, two) == said(make_task("reverse"), one, two) == []
+    assert len(said(make_task("hints:reverse"), one, two)) == 0 and len(said(own, one, one, two)) == 2
     mixed = make_task("mix:reverse+sort")
-    mixed.mixed[1] = Numbered(range(300))
-    assert len(repeated(mixed)) == 1
-    few, many = Numbered(range(3)), Numbered(range(300))
-    assert repeated(few) == [] and repeated(many) and few.drawn == many.drawn == 0
+    assert said(mixed, one, two) == []
+    mixed.mixed[:] = [own, own]
+    assert len(said(mixed, one, two)) == 1
     one, other = (Problem("a>", data=np.r_[np.zeros(1000), i, np.zeros(1000)]) for i in (1, 2))
     assert len(distinct([one, other, one])) == 2
 
