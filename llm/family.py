@@ -45,18 +45,11 @@ def kindred(task: object, presets: Iterable[str]) -> list[str]:
 def remarks(config: LanguageConfig, given: Iterable[str]) -> list[str]:
     """Return warnings about valid settings with an unexpected effect.
 
-    Sizes have no effect with `--model`, but are no error, because a script may give all methods the same settings. A
-    short run may end before its learning rate has risen to `--lr`.
+    Sizes have no effect with `--model`, but are no error, because a script may give all methods the same settings.
     """
     found = []
     if unused := [flag(name) for name in given if config.model and name in SHAPE]:
         found.append(f"{' and '.join(unused)} {'have' if unused[1:] else 'has'} no effect with --model")
-    ours = type(config).__module__.startswith("llm.algos.")               # a user's method may not use it
-    frozen = getattr(config, "value_warmup", 0)                           # updates before the first of the policy
-    if ours and (warmup := getattr(config, "warmup", 0)) > config.total_steps - frozen:
-        after = f" minus --value-warmup {frozen}" * (frozen > 0)
-        found.append(f"--warmup {warmup} is more than --total-steps {config.total_steps}{after}, so the learning rate "
-                     "does not reach --lr")
     return found
 
 

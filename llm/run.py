@@ -121,7 +121,7 @@ class Run(Training):
                 draw = partial(sample, self.sampler, self.task, self.tokenizer, samples=samples, greedy=greedy,
                                max_tokens=self.max_tokens, temperature=self.config.temperature, timed=self.timed)
                 batch = shared(draw, problems, generator or self.generator)
-        self.parts_of_reward = same_parts(self.parts_of_reward, batch.parts, TAKEN)
+        self.parts_of_reward = same_parts(self.parts_of_reward, batch.parts, TAKEN, self.measure)
         return batch
 
     def demonstrated(self, problems: Sequence[Problem], texts: Sequence[str]) -> Batch:

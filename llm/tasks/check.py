@@ -13,7 +13,7 @@ from llm.tasks.parts import scored
 from spinup.errors import UserError
 from spinup.runs.folders import LONGEST
 
-MEASURE = re.compile(r"held_out_(accuracy|greedy|gold|reward(_\w+)?)")
+MEASURE = re.compile(r"held_out_(accuracy|greedy|reward(_\w+)?)")
 
 
 def check_task(task: Any, kind: str) -> None:
@@ -83,8 +83,10 @@ def rewards_of(task: Any, problems: Sequence[Any], responses: Sequence[str]) -> 
     name, n = f"`rewards` of the task {task.name}", len(responses)
     with whose(name):
         found = task.rewards(problems, responses)
-    if not isinstance(found, list | tuple | np.ndarray) or len(found) != n:
-        given = len(found) if isinstance(found, list | tuple | np.ndarray) else SHORT.repr(found)
-        raise UserError(f"{name} must return {n} rewards, one for each response, but returned {given}")
+    several = isinstance(found, list | tuple) or (isinstance(found, np.ndarray) and found.ndim > 0)
+    if not several or len(found) != n:
+        given = len(found) if several else SHORT.repr(found)
+        raise UserError(f"{name} must return a list or an array of {n} rewards, one for each response, but returned "
+                        f"{given}")
     return [scored(reward, name, f"for the response {SHORT.repr(str(response))}")
             for reward, response in zip(found, responses, strict=True)]

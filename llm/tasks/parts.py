@@ -54,13 +54,19 @@ def parts_of(scores: Sequence[float]) -> dict[str, list[float]]:
     return {name: [parts[name] for parts in each] for name in each[0]} if each else {}
 
 
-def same_parts(before: list[str] | None, parts: Mapping[str, Any], taken: Collection[str]) -> list[str]:
+def same_parts(before: list[str] | None, parts: Mapping[str, Any], taken: Collection[str],
+               measure: str = "") -> list[str]:
     """Return the names of the parts of a run's rewards.
 
-    before: the names so far; None before the first rewards. Raise UserError if `parts` has other names, or if the
-    column of a part, `reward_NAME`, is `taken`.
+    before: the names so far; None before the first rewards. Raise UserError if `parts` has other names, if the column
+    of a part, `reward_NAME`, is `taken`, or if `measure` is `held_out_reward_NAME` without such a part.
     """
     if before is None:
+        wanted = measure.partition("held_out_reward_")[2]
+        if wanted and wanted not in parts:
+            raise UserError(f"the task has the measure {measure}, but its reward has the parts "
+                            f"{', '.join(parts) or 'none'}; return a part named {wanted}, or choose the measure "
+                            "held_out_reward")
         for name in parts:
             if f"reward_{name}" in taken:
                 raise UserError(f"the reward has a part named {name}, but reward_{name} is another column of the run; "

@@ -21,6 +21,7 @@ from spinup.view.statistics import SHARE, range_of
 
 SOLVED = 0.9            # normalised score of `steps_to`
 LONG = 30               # characters of a setting in a label
+LARGEST = 1e300         # absolute value of a result; larger whole numbers overflow
 RECENT = 20             # episodes, at least, in each point of `Trained.learning`
 
 
@@ -32,12 +33,24 @@ class Trained:
         about: content of its config.json.
         result: content of its result.json.
         evaluated: the mean in its evaluation.json, or None without this file.
+        data: name of its dataset in labels; None for the setting `data`.
     """
 
     curves: Curves
     about: dict[str, Any]
     result: dict[str, Any]
     evaluated: float | None
+    data: str | None = None
+
+    @property
+    def dataset(self) -> str:
+        """Checksum of the dataset that the run learned from; "" without one."""
+        about = self.about.get("dataset")
+        return str(about.get("sha256", "")) if isinstance(about, dict) else ""
+
+    def value(self, name: str) -> Any:
+        """Return a setting, or None if the run has no such setting."""
+        return self.data if name == "data" and self.data is not None else self.about["config"].get(name)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -45,7 +58,7 @@ class Trained:
         idle = {*HOW - {"compile"}, "seed", "keep_best"}                  # compiled code rounds differently
         if self.curves.measure != "test_return":                          # test episodes do not change the training
             idle.add("test_episodes")
-        return {name: json.dumps(value) for name, value in self.about["config"].items() if name not in idle}
+        return {name: json.dumps(self.value(name)) for name in self.about["config"] if name not in idle}
 
     def without_seed(self, name: str) -> str:
         """Return a setting as JSON; in a path, _s* replaces the seed of the run."""
@@ -85,31 +98,47 @@ Groups = dict[str, dict[str, list[Trained]]]                              # by e
 
 def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], list[str]]:
     """Return the finished runs in these folders, and the algorithm and environment of each run that failed and of each
-    other run: unfinished runs, runs without a finished episode, and runs with the settings and the seed of an earlier
-    one. UserError if no run is finished.
+    other run. The others are unfinished, have no finished episode, or repeat a run with the same settings and seed.
+    UserError if no run is finished.
 
-    The SFT runs that runs of language models start from are left out.
+    Of equal runs, the first one with an evaluation counts, otherwise the first one, in the order of their paths. The SFT
+    runs that runs of language models start from are left out.
     """
     found: dict[Any, Trained] = {}                                        # by what must differ between two runs
     about = {run.resolve(): read_run(run) for directory in directories for run in runs_below(Path(directory))}
     names = {Path(data["start"]).name for data in about.values() if data.get("start")}
     about = {run: data for run, data in about.items() if run.name not in names or data["algorithm"] != "llm sft"}
     failed = [run for run in sorted(about) if read_result(run).get("status") == "failed"]
-    for run in find_curves(directories):
+    for run in sorted(find_curves(directories), key=lambda run: run.directory):
         if run.directory not in about:                                    # an SFT run from which another run starts
             continue
         result = read_result(run.directory)
-        whole = result.get("status") == "finished" and isinstance(result.get(run.measure), int | float)
+        final = result.get(run.measure)
+        whole = result.get("status") == "finished" and isinstance(final, int | float) and abs(final) < LARGEST
         if whole and len(run.xy("steps", run.measure)[0]):
             one = Trained(run, about[run.directory], result, measured(run.directory, run.measure))
+            one.data = one.dataset or None                                # its file may have another name now
             key = run.algorithm, run.env, run.seed, *sorted(one.settings.items())
-            if key not in found or found[key].evaluated is None:          # of two equal runs, the evaluated one
+            if key not in found or (found[key].evaluated is None and one.evaluated is not None):
                 found[key] = one
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
+    name_datasets([*found.values()])
     others = about.keys() - {one.curves.directory for one in found.values()} - {*failed}
     words = {run: f"{data['algorithm']} in {subject_of(run, data['config'])}" for run, data in about.items()}
     return [*found.values()], [words[run] for run in failed], [words[run] for run in sorted(others)]
+
+
+def name_datasets(runs: Sequence[Trained]) -> None:
+    """Name the dataset of each run: by the path of its first run, with a part of its checksum if another dataset had
+    the same path."""
+    paths: dict[str, str] = {}
+    for run in runs:
+        paths.setdefault(run.dataset, str(run.about["config"].get("data", "")))
+    for run in runs:
+        if run.dataset:
+            path = paths[run.dataset]
+            run.data = path if [*paths.values()].count(path) == 1 else f"{path} {run.dataset[:6]}"
 
 
 def grouped(runs: Sequence[Trained]) -> Groups:
@@ -127,7 +156,7 @@ def grouped(runs: Sequence[Trained]) -> Groups:
             names = dict.fromkeys(name for run in here for name in run.settings)
             varied = [name for name in names if len({run.settings.get(name) for run in here}) > 1
                       and len({run.without_seed(name) for run in here}) > 1]
-            texts = {name: in_label([run.about["config"].get(name) for run in here]) for name in varied}
+            texts = {name: in_label([run.value(name) for run in here]) for name in varied}
             for i, run in enumerate(here):
                 words = [f"{name}={texts[name][i]}" for name in varied]
                 groups.setdefault(place(run, runs), {}).setdefault(" ".join([algorithm, *words]), []).append(run)

@@ -9,7 +9,8 @@ import math
 import sys
 import tomllib
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from csv import DictWriter
 from dataclasses import replace
@@ -144,20 +145,26 @@ def job_of(algorithm: Algorithm, env: str, config: RunConfig, seed: int) -> Job:
 
 def evaluate(directories: Sequence[Path], workers: int) -> int:
     """Evaluate the final policy of each run once, as `spinup eval DIR --json` does, into its `evaluation.json`. Print
-    the reason for each policy that cannot be evaluated, and return 1 if there is one, else 0."""
+    the reason for each policy that cannot be evaluated, and return 1 if there is one, else 0. UserError if a process
+    is killed."""
     coming = [directory for directory in directories if read_evaluation(directory) is None]
     tell = tell_progress(f"evaluating {len(coming)} policies", len(coming), bool(coming))
     processes = min(workers, len(coming) // EACH)
     with ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext() as pool:
-        found = (pool.map if pool else map)(evaluation, coming)
+        found = as_completed([pool.submit(evaluation, each) for each in coming]) if pool else map(evaluation, coming)
         failed = 0
-        for done, (directory, (text, why)) in enumerate(zip(coming, found, strict=True), 1):
-            if why:
-                print(f"not evaluated: {describe(directory)}: {why}", file=sys.stderr)
-                failed = 1
-            else:
-                write_evaluation(directory, text)
-            tell(done)
+        try:
+            for done, one in enumerate(found, 1):
+                directory, text, why = one.result() if isinstance(one, Future) else one
+                if why:
+                    print(f"not evaluated: {describe(directory)}: {why}", file=sys.stderr)
+                    failed = 1
+                else:
+                    write_evaluation(directory, text)
+                tell(done)
+        except BrokenProcessPool:
+            raise UserError("a process that evaluated policies was killed, perhaps because the memory was full; type "
+                            "the same command with fewer --workers") from None
     return failed
 
 
@@ -188,14 +195,14 @@ def print_evaluations(directories: Sequence[Path]) -> None:
         print(f"{name:<40} {number(sum(values) / n):>10}   mean evaluation of {n} run{'s' * (n != 1)}")
 
 
-def evaluation(directory: Path) -> tuple[str, str]:
-    """Return what `spinup eval DIR --json` prints, and "", or "" and the reason why it cannot."""
+def evaluation(directory: Path) -> tuple[Path, str, str]:
+    """Return the folder, what `spinup eval DIR --json` prints, and "", or "" and the reason why it cannot."""
     try:
         algorithm = find(read_run(directory)["algorithm"], run=directory)
-        return registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0,
-                                                   as_json=True, device="cpu"), ""
+        return directory, registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0,
+                                                              as_json=True, device="cpu"), ""
     except UserError as error:
-        return "", str(error)
+        return directory, "", str(error)
 
 
 def write_evaluation(directory: Path, found: str) -> None:
@@ -211,10 +218,11 @@ def read_evaluation(directory: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     found = read_json(path, advice := f"delete {path}")
-    if not isinstance(found, dict):
+    episodes = found.get("episodes", EPISODES) if isinstance(found, dict) else ""
+    if not isinstance(episodes, int | float):
         raise UserError(f"{path} is not the evaluation of a run; {advice}")
     steps = read_result(directory).get("steps")
-    return found if found.get("steps", steps) == steps and found.get("episodes", EPISODES) >= EPISODES else None
+    return found if found.get("steps", steps) == steps and episodes >= EPISODES else None
 
 
 def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> int:

@@ -30,7 +30,7 @@ ABOUT = {"env": str, "env_settings": dict, "observation_space": dict, "action_sp
          "steps": int, "episodes": int, "mean_return": float, "seed": int, "versions": dict}
 PART = {"source": str, "actions": str, "steps": int, "episodes": int, "mean_return": float}
 MAKE = "`spinup record` makes datasets"
-LARGEST = 1e30          # absolute value of a return: sums of squares stay finite
+LARGEST = 1e30          # absolute value of a number or a return: sums of squares stay finite
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def fault(arrays: dict[str, np.ndarray]) -> str:
     for name, types in {"obs": ("float32", "uint8"), "actions": ("float32", "int64"),
                         **{name: (dtype,) for name, dtype in DTYPES.items()}}.items():
         if arrays[name].dtype not in types:
-            kind = "int64" if name == "actions" and arrays[name].dtype.kind in "iu" else types[0]
+            kind = "int64" if name == "actions" and arrays[name].dtype.kind in "iub" else types[0]
             return (f"{name} must be {' or '.join(types)}, not {arrays[name].dtype}; convert it, as in "
                     f"{name}.astype({kind!r})")
         if name in DTYPES and arrays[name].ndim != 1:
@@ -180,6 +180,8 @@ def fault(arrays: dict[str, np.ndarray]) -> str:
     for name in ("obs", "actions", "rewards", "next_obs"):
         if not np.isfinite(arrays[name]).all():
             return f"{name} has a number that is not finite"
+        if not np.abs(arrays[name].max(initial=0)) < LARGEST or not np.abs(arrays[name].min(initial=0)) < LARGEST:
+            return f"{name} has a number above {LARGEST:g} or below -{LARGEST:g}"
     if not np.abs(arrays["rewards"]).sum(dtype=np.float64) < LARGEST:
         return f"the absolute rewards add up to more than {LARGEST:g}"
     return "" if arrays["terminated"][-1] | arrays["truncated"][-1] else "the last row does not end an episode"

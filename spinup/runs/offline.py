@@ -24,7 +24,7 @@ from spinup.runs.run import Run, make_env
 
 Tests = Annotated[int, Range(0, 100)]
 UNSET = "dataset"       # as env: the environment of the dataset
-ROUNDING = 1e-3         # actions may exceed the bounds of their space by this much, because rescaling rounds them
+ROUNDING = 5e-4         # share of their range by which actions may exceed their bounds, because rescaling rounds them
 
 
 @dataclass(kw_only=True)
@@ -105,10 +105,10 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
                             f"{data.obs.dtype}, but those of {source_name(cfg.env)} have the shape {shape} and the "
                             f"type {np.dtype(dtype)}; correct obs and next_obs, or record the data again")
         if not of_actions(data.actions, plain.action_space):
+            ends = f" and values from {data.actions.min():g} to {data.actions.max():g}" if data.actions.size else ""
             raise UserError(f"the actions in {cfg.data} have the shape {data.actions.shape[1:]}, the type "
-                            f"{data.actions.dtype} and values from {data.actions.min():g} to {data.actions.max():g}, "
-                            f"which do not fit {plain.action_space} of {source_name(cfg.env)}; "
-                            "correct the array actions, or record the data again")
+                            f"{data.actions.dtype}{ends}, which do not fit {plain.action_space} of "
+                            f"{source_name(cfg.env)}; correct the array actions, or record the data again")
     except UserError:
         env.close()
         raise
@@ -144,7 +144,9 @@ def of_actions(actions: np.ndarray, space: Space) -> bool:
         return False
     if isinstance(space, Box):
         low, high = space.low.reshape(-1), space.high.reshape(-1)
-        within = (actions >= low - ROUNDING) & (actions <= high + ROUNDING)
+        width = high - low
+        slack = ROUNDING * np.where(np.isfinite(width), width, 0)
+        within = (actions >= low - slack) & (actions <= high + slack)
         return actions.dtype == np.float32 and bool(within.all())
     choices = 2 if isinstance(space, MultiBinary) else space.nvec if isinstance(space, MultiDiscrete) else space.n
     return actions.dtype == np.int64 and bool((actions >= 0).all() and (actions < choices).all())

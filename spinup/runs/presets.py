@@ -73,8 +73,19 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
         usual = algorithm.settings.get(setting, getattr(config, setting))
         if setting in {**from_file, **given} and getattr(made, setting) != usual:
             raise UserError(reason)
-    said += family(algorithm).remarks(made, {**from_file, **given})
+    said += [*family(algorithm).remarks(made, {**from_file, **given}), *short_of_warmup(made)]
     return made, "; ".join(said)
+
+
+def short_of_warmup(config: RunConfig) -> list[str]:
+    """Return a warning if a run of a transformer ends before its learning rate has risen to `--lr`; otherwise []."""
+    ours = type(config).__module__.startswith("llm.algos.")               # a user's method may not use it
+    warmup, frozen = getattr(config, "warmup", 0), getattr(config, "value_warmup", 0)      # frozen: before the policy's
+    if not ours or warmup <= config.total_steps - frozen:
+        return []
+    after = f" minus --value-warmup {frozen}" * (frozen > 0)
+    return [f"--warmup {warmup} is more than --total-steps {config.total_steps}{after}, so the learning rate does not "
+            "reach --lr"]
 
 
 def without_effect(config: RunConfig) -> dict[str, str]:

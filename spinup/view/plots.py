@@ -17,6 +17,7 @@ if TYPE_CHECKING:                                            # imported only for
 
 POINTS = 200            # points of a mean curve; as many as a run has rows
 PUBLISHED = (0, (5, 2, 1, 2, 1, 2))      # of published curves: a dash and two dots, in line widths
+LARGEST = 1e30           # of published curves; matplotlib cannot draw axes of much larger numbers
 LISTED = 16             # curves that fit into the legend; if there are more, those with the lowest last values are grey
 ABOUT_EQUAL = 0.98      # share of the longest run's steps; a shorter run is mentioned below the table
 LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # if `short` is too short
@@ -65,20 +66,20 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
     """Read published curves from a CSV file with the columns env, algorithm, source, steps and value. Return steps and
     values `[points]` by environment, algorithm and source. UserError if the file has another format."""
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise UserError(f"there is no file {path}; give --beside a CSV file with published curves")
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             for row in csv.DictReader(file):
                 point = float(row["steps"]), float(row["value"])
-                if not np.isfinite(point).all():
+                if not np.all(np.abs(point) < LARGEST):                    # nor NaN
                     raise ValueError
                 found.setdefault((row["env"], row["algorithm"], row["source"]), []).append(point)
         if not found:
             raise ValueError
     except (OSError, csv.Error, KeyError, TypeError, ValueError):
         raise UserError(f"--beside {path} holds no curves; give a CSV file whose first line is "
-                        "env,algorithm,source,steps,value, and finite numbers in the last two columns") from None
+                        "env,algorithm,source,steps,value, and numbers below 1e30 in the last two columns") from None
     return {key: (np.array(sorted(points))[:, 0], np.array(sorted(points))[:, 1]) for key, points in found.items()}
 
 
@@ -235,7 +236,8 @@ def draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label:
     there are few (return False)."""
     if not curves:
         return False
-    label = f"{label} (n={len(curves)})"
+    hidden = "\u200b" * label.startswith("_")                             # a legend leaves out such labels
+    label = f"{hidden}{label} (n={len(curves)})"
     start, end = max(xs[0] for xs, _ in curves), min(xs[-1] for xs, _ in curves)
     if len(curves) < ENOUGH or start >= end:
         for i, (xs, ys) in enumerate(curves):

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from spinup.data.dataset import load_about
 from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, types_of
 from spinup.runs.flags import from_flags, in_words
 from spinup.runs.folders import check_exp_name, describe, safe, writable
+from spinup.runs.offline import OfflineConfig
 from spinup.runs.reading import reading
 from spinup.runs.records import config_to_json
 from spinup.runs.resuming import HOW
@@ -56,6 +58,9 @@ class Plan:
         searched = {d.name: str(d) for d in self.space}
         others = config_to_json(self.base).items()
         settings = {name: json.dumps(value) for name, value in others if name not in {*HOW, "seed", *searched}}
+        if "data" in settings and isinstance(self.base, OfflineConfig):
+            settings["dataset"] = load_about(self.base.data)["sha256"][:12]
+            del settings["data"]                                          # the file may move
         folder, root = self.folder.resolve(), self.storage.resolve().parent
         if folder.drive == root.drive:
             folder = os.path.relpath(folder, root)                        # both may move together

@@ -206,10 +206,12 @@ class Tuning:
         self.fraction, self.refused = 0.0, 0
         with self.plan.lock():
             trial.set_user_attr("flags", texts)
+            trial.set_user_attr("measure", self.measure)
             self.study.tell(trial, value, self.states.PRUNED if value is None else self.states.COMPLETE)
             self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)
-            if value is not None and self.study.best_trial.number == trial.number:
-                write_whole(self.plan.folder / "best.toml", self.best_toml().encode())
+            file = self.plan.folder / "best.toml"
+            if value is not None and self.study.best_trial.number == trial.number and not file.is_dir():
+                write_whole(file, self.best_toml().encode())
         self.say(f"{self.progress()}   trial_{trial.number}   {said}   {in_words(texts)}")
 
     def best_toml(self) -> str:
@@ -224,19 +226,24 @@ class Tuning:
         kept = {name: value for name, value in config.items() if value is not None and (
             name in {*given, *searched} or name not in {*HOW, *idle, "seed"} and value != usual[name])}
         lines = [f"# spinup {plan.algorithm.name}: {short(self.measure)} {number(best.value)} with seeds "
-                 f"{', '.join(map(str, plan.seeds))}, trial_{best.number} of {self.ended}"]
+                 f"{', '.join(map(str, plan.seeds))}, trial_{best.number} of {self.ended}",
+                 "# spinup tune rewrites this file; copy it before you edit it"]
         lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in kept.items()]
         return "\n".join(lines) + "\n"
 
     def tell_best(self) -> int:
-        """Print the best trial, and the command that trains with its settings. Return 1 if no trial has a result."""
+        """Print the best trial, and the command that trains with its settings. Return 1 if no trial has a result.
+        UserError if best.toml is a folder."""
         if not self.count(self.states.COMPLETE):
             self.say("no trial has a result; choose a longer --total-steps, or other ranges, such as smaller learning "
                      "rates")
             return 1
         best, algorithm, file = self.study.best_trial, self.plan.algorithm.name, self.plan.folder / "best.toml"
         folder = self.plan.folder / f"trial_{best.number}" / f"trial_{best.number}_s{self.plan.seeds[0]}"
-        self.measure = self.measure or read_result(folder).get("measure", "result")          # no trial in this process
+        self.measure = best.user_attrs.get("measure") or read_result(folder).get("measure", "result")
+        if file.is_dir():
+            raise UserError(f"{describe(file)} is a folder, and the best settings need this name; rename it, and type "
+                            "the same command")
         with self.plan.lock():                                            # an earlier process may not have written it
             self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)
             found = self.best_toml().encode()

@@ -183,6 +183,35 @@ def test_runs_with_equal_settings_share_a_row(trained, tmp_path):
     assert len(grouped(read([again])[0])["CartPole-v1"]) == 1
 
 
+# Catches: a dataset that is known by its path, although it was moved, or was recorded again.
+@pytest.mark.parametrize("data, sums, labels", [
+    (("a.npz", "b.npz"), ("1234567", "1234567"), ["bc"]),
+    (("a.npz", "a.npz"), ("1234567", "7654321"), ["bc data=a.npz 123456", "bc data=a.npz 765432"]),
+    (("a.npz", "b.npz"), ("1234567", "7654321"), ["bc data=a.npz", "bc data=b.npz"])])
+def test_runs_on_one_dataset_share_a_row(data, sums, labels, trained, tmp_path):
+    for seed, (path, checksum) in enumerate(zip(data, sums, strict=True), 1):
+        folder = trained("ppo", "CartPole-v1", seed, 100.0)
+        about = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(about | {
+            "algorithm": "bc", "dataset": {"sha256": checksum},
+            "config": {"env": "CartPole-v1", "seed": seed, "data": path}}))
+    assert [*grouped(read([tmp_path])[0])["CartPole-v1"]] == labels
+
+
+# Catches: a result that depends on the order of the folders on the command line.
+def test_one_of_two_equal_runs_is_chosen_by_its_path_unless_the_other_is_evaluated(trained, tmp_path):
+    first = trained("ppo", "CartPole-v1", 1, 100.0)
+    second = shutil.copytree(first, tmp_path / "z" / first.name)
+    for folders in ([first, second], [second, first]):
+        (chosen,), _, others = read(folders)
+        assert chosen.curves.directory == first and others == ["ppo in CartPole-v1"]
+    (second / "evaluation.json").write_text(json.dumps({"mean": 500.0}))
+    assert [read(folders)[0][0].evaluated for folders in ([first, second], [second, first])] == [500.0, 500.0]
+    (second / "evaluation.json").write_text(json.dumps({"mean": 500.0, "episodes": "many"}))
+    with pytest.raises(UserError, match="is not the evaluation of a run; delete"):
+        read([second])
+
+
 # Catches: a label as long as a path; different settings with the same short label; a function as JSON.
 def test_values_in_labels_are_short_and_distinct():
     assert in_label([{"callable": "make_env"}, 0.5]) == ["make_env", "0.5"]

@@ -1,5 +1,6 @@
 """Suites: their algorithms, runs and evaluations that are not repeated, and the runs of a peer."""
 import json
+import os
 import re
 import shutil
 from importlib.metadata import version
@@ -119,6 +120,19 @@ def test_failed_evaluation_does_not_stop_the_others(folder, tmp_path, capsys):
     assert evaluate(copies, 1) == 1
     assert [(copy / EVALUATION).exists() for copy in copies] == [False, True]
     assert "not evaluated: " in capsys.readouterr().err
+
+
+def killed(directory):
+    os._exit(9)
+
+
+# Catches: a traceback if the system kills a process that evaluates.
+@pytest.mark.long
+def test_killed_evaluation_is_reported(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("spinup.bench.suite.EACH", 1)
+    monkeypatch.setattr("spinup.bench.suite.evaluation", killed)
+    with pytest.raises(UserError, match="was killed, .*; type the same command with fewer --workers"):
+        evaluate([tmp_path / "a", tmp_path / "b"], 2)
 
 
 # Catches: a peer with more steps than our run; evaluations after Ctrl-C; a failed peer that stops the others.

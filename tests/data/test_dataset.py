@@ -115,6 +115,8 @@ def test_invalid_files_are_refused_in_one_sentence(kind, file, data, capsys):
 @pytest.mark.parametrize(("changes", "words"), [
     ({"obs": np.zeros((3, 2))}, "obs must be float32 or uint8, not float64; convert it, as in obs.astype('float32')"),
     ({"actions": np.zeros(3, np.int32)}, "not int32; convert it, as in actions.astype('int64')"),
+    ({"actions": np.zeros(3, bool)}, "not bool; convert it, as in actions.astype('int64')"),
+    ({"actions": np.full((3, 1), -2e30, np.float32)}, "actions has a number above 1e+30 or below -1e+30"),
     ({"rewards": np.zeros((3, 1), np.float32)}, "rewards must have one number per row, but its shape is (3, 1)"),
     ({"actions": np.zeros(2, np.int64)}, "different numbers of rows"),
     ({"truncated": np.zeros(3, bool)}, "the last row does not end an episode"),

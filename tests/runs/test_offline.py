@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 import spinup
 from spinup.data.dataset import Dataset, join, load
@@ -14,7 +15,7 @@ from spinup.errors import UserError
 from spinup.family import load as load_any
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.log import read_progress
-from spinup.runs.offline import OfflineRun
+from spinup.runs.offline import OfflineRun, of_actions
 from spinup.runs.public import load as load_policy
 from spinup.view.record import record
 
@@ -176,6 +177,25 @@ def test_continuous_actions_must_be_within_their_bounds(factor, code, cli, tmp_p
         Dataset(**{**arrays, "actions": arrays["actions"] * np.float32(factor)}, about=whole.about).write(out)
     done = cli("bc", "--data", "own.npz", *FLAGS)
     assert done.code == code and ("which do not fit Box(-2.0, 2.0, (1,), float32)" in done.err) == (code == 2)
+
+
+# Catches: one tolerance for all ranges of actions; a traceback about actions without numbers.
+def test_tolerance_of_actions_depends_on_their_range():
+    def fits(space, *numbers):
+        return of_actions(np.array(numbers, np.float32)[:, None], space)
+    small, large, open_ended = Box(-1e-3, 1e-3, (1,)), Box(-1e5, 1e5, (1,)), Box(0.0, np.inf, (1,))
+    assert fits(small, 1e-3, -1.0005e-3) and not fits(small, 1.9e-3)
+    assert fits(large, np.nextafter(np.float32(1e5), np.float32(np.inf))) and not fits(large, 1.01e5)
+    assert fits(open_ended, 1e9) and not fits(open_ended, -1.0)
+
+
+def test_actions_without_numbers_are_refused(cli, tmp_path):
+    assert cli("record", "random:Pendulum-v1", "--steps", 200, "--out", "d.npz").code == 0
+    whole = load(tmp_path / "d.npz")
+    with open(tmp_path / "own.npz", "wb") as out:
+        Dataset(**{**whole.arrays(), "actions": whole.actions[:, :0]}, about=whole.about).write(out)
+    done = cli("bc", "--data", "own.npz", *FLAGS)
+    assert done.code == 2 and "have the shape (0,), the type float32, which do not fit Box" in done.err
 
 
 # Catches: a data file that imports a module, with or without --env.

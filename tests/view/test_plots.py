@@ -216,6 +216,17 @@ def test_legend_of_many_runs_lists_the_highest(tmp_path, figures):
     assert sorted(points(line)[-1][1] for line in grey) == [0, 10, 20, 30]
 
 
+# Catches: a traceback, or no entry in the legend, because matplotlib hides labels that begin with _.
+def test_names_that_begin_with_an_underscore_are_in_the_legend(tmp_path, figures):
+    for name in "_a", "b":
+        write_run(tmp_path / name / "x_s1", [1.0, 2.0])
+    plot([tmp_path])
+    plot([tmp_path / "_a"])
+    texts = [[text.get_text().strip("\u200b") for text in figure.axes[0].get_legend().get_texts()]
+             for figure in (figures[0], figures[-1])]
+    assert texts == [["_a (n=1)", "b (n=1)"], ["_a (n=1)"]]
+
+
 # Catches: a legend of long names that covers the curves, or is cut at an edge of the picture.
 @pytest.mark.parametrize("n", [2, 9])
 def test_legend_of_long_names_is_below_the_axes(tmp_path, figures, n):

@@ -58,18 +58,28 @@ def results(study: Path = STUDY) -> list[tuple]:
     return [(trial.state, trial.params, trial.value) for trial in trials(study)]
 
 
-# Catches: settings of the best trial that cannot be compared without a dataset, or that do not name the dataset.
-def test_best_settings_of_an_offline_study_name_its_dataset(cli):
+# Catches: settings of the best trial that cannot be compared without a dataset, or that do not name it; a study that
+# ends because its dataset was moved, or that continues with another one.
+def test_offline_study_depends_on_its_dataset_and_not_on_the_path(cli):
+    def tune(data):
+        return cli("tune", "bc", "--data", data, "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
+                   "--total-steps", 10, "--test-episodes", 1, "--hidden", 4, "--no-tensorboard", "--threads", 1)
+    best = STUDY / "best.toml"
     assert cli("record", "random:CartPole-v1", "--steps", 50, "--out", "d.npz").code == 0
-    done = cli("tune", "bc", "--data", "d.npz", "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
-               "--total-steps", 10, "--test-episodes", 1, "--hidden", 4, "--no-tensorboard", "--threads", 1)
-    assert (done.code, done.err) == (0, "")
-    best = tomllib.loads(written := (STUDY / "best.toml").read_text())
-    (STUDY / "best.toml").write_bytes(b"\xfflr = 1")                       # as if a process had been killed
-    again = cli("tune", "bc", "--data", "d.npz", "--exp-name", "x", "--lr", "1e-3", "1e-2", "--trials", 1,
-                "--total-steps", 10, "--test-episodes", 1, "--hidden", 4, "--no-tensorboard", "--threads", 1)
-    assert again.code == 0 and (STUDY / "best.toml").read_text() == written
-    assert best["data"] == str(Path("d.npz").absolute()) and best["env"] == "CartPole-v1"
+    assert (done := tune("d.npz")).code == 0 and done.err == ""
+    written = best.read_text()
+    assert written.startswith("# spinup bc: test return ") and "copy it before you edit it\n" in written
+    found = tomllib.loads(written)
+    assert found["data"] == str(Path("d.npz").absolute()) and found["env"] == "CartPole-v1"
+    best.write_bytes(b"\xfflr = 1")                                       # as if a process had been killed
+    shutil.rmtree(STUDY / "trial_0")
+    Path("d.npz").rename("moved.npz")
+    assert tune("moved.npz").code == 0 and best.read_text() == written.replace("d.npz", "moved.npz")
+    assert cli("record", "random:CartPole-v1", "--steps", 50, "--seed", 2, "--out", "d.npz").code == 0
+    assert "holds the study x with dataset " in (refused := tune("d.npz")).err and refused.code == 2
+    best.unlink()
+    best.mkdir()
+    assert "best.toml is a folder" in (refused := tune("moved.npz")).err and refused.code == 2
 
 
 # Catches: a first trial with settings other than the user's; the use of a seed that is reserved for reports; a value

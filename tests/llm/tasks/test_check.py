@@ -86,7 +86,7 @@ def test_limit_of_one_token_is_accepted():
       for end in (None, "!", "?!")),
     ({"end_of_turn": "", "alphabet": None}, "has the end_of_turn ''; give it a text, such as a new line"),
     *(({"measure": name}, "has the measure .*; give it held_out_accuracy, held_out_reward, or")
-      for name in ("reward", 3))])
+      for name in ("reward", "held_out_gold", 3))])
 def test_invalid_attributes_of_a_task_are_refused(changed, words):
     with pytest.raises(UserError, match=words):
         make_task(mine(**changed))
@@ -103,9 +103,9 @@ def test_valid_attributes_of_a_task_are_accepted():
 
 # Catches: rewards of the wrong number or type, which fail later with a traceback, or with advice to lower --lr.
 @pytest.mark.parametrize(("given", "words"), [
-    ([0.0], "`rewards` of the task mine must return 2 rewards, one for each response, but returned 1"),
-    (None, "must return 2 rewards, one for each response, but returned None"),
-    ((x for x in [0.0, 1.0]), "must return 2 rewards, one for each response, but returned <generator"),
+    ([0.0], "`rewards` of the task mine must return a list or an array of 2 rewards, .*, but returned 1"),
+    (None, "2 rewards, one for each response, but returned None"), (np.array(1.0), "but returned array"),
+    ((x for x in [0.0, 1.0]), "2 rewards, one for each response, but returned <generator"),
     ([0.0, math.nan], "must return a finite number, but returned nan for the response 'b'"),
     (["x", 0.0], "must return a finite number, but returned 'x' for the response 'a'"),
     (np.zeros((2, 2)), "must return a finite number, but returned array")])

@@ -9,7 +9,7 @@ import pytest
 import llm
 from llm.tasks.make import make_task
 from llm.tasks.pairs import PairTask
-from llm.tasks.parts import Score, parts_of
+from llm.tasks.parts import Score, parts_of, same_parts
 from llm.tasks.task import Problem, Task
 from llm.tasks.user import UserTask
 from llm.tasks.user_reward import as_reward, ready_made
@@ -95,6 +95,14 @@ def test_invalid_parts_are_refused(result, words):
         UserTask(ROWS, lambda prompt, response: result).reward(PROBLEM, "")
     with pytest.raises(UserError, match="different parts for different responses .a; a, b.; return all parts"):
         parts_of([Score(1, {"a": 1}), Score(1, {"a": 1, "b": 0})])
+
+
+# Catches: a measure without a column, which ends a run with a traceback after its initial policy is trained.
+def test_measure_must_be_a_part_of_the_reward():
+    assert same_parts(None, {"a": 0}, (), "held_out_reward_a") == ["a"]
+    assert same_parts(None, {}, (), "held_out_reward") == same_parts(None, {}, (), "held_out_accuracy") == []
+    with pytest.raises(UserError, match="the measure held_out_reward_b, but its reward has the parts a; return a part"):
+        same_parts(None, {"a": 0}, (), "held_out_reward_b")
 
 
 def mixed(prompt, response, answer="", **row):
