@@ -101,8 +101,8 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], list[st
     other run. The others are unfinished, have no finished episode, or repeat a run with the same settings and seed.
     UserError if no run is finished.
 
-    Of equal runs, the first one with an evaluation counts, otherwise the first one, in the order of their paths. The SFT
-    runs that runs of language models start from are left out.
+    Of equal runs, the first one with an evaluation counts, otherwise the first one, in the order of their paths. The
+    SFT runs that runs of language models start from are left out.
     """
     found: dict[Any, Trained] = {}                                        # by what must differ between two runs
     about = {run.resolve(): read_run(run) for directory in directories for run in runs_below(Path(directory))}
