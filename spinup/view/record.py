@@ -1,4 +1,5 @@
 """Recording of offline datasets: episodes of trained or random policies, or a run's saved replay buffer."""
+import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -50,9 +51,11 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     """
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; create it, or choose another file")
-    if out.exists() or out.suffix != ".npz":
-        why = "exists" if out.exists() else "must end in .npz"
-        raise UserError(f"--out {out} {why}; choose another file, such as {out.stem}_2.npz")
+    if os.path.lexists(out) or out.suffix != ".npz":                      # a link to a missing file exists, too
+        why, stem = ("exists", f"{out.stem}_2") if os.path.lexists(out) else ("is not a name such as a.npz", "dataset")
+        raise UserError(f"--out {out} {why}; choose another file, such as {stem}.npz")
+    if {"", RANDOM, REPLAY} & {*sources}:
+        raise UserError("a source has no name; give the folder of a run, shelf/NAME, random:ID or replay:DIR")
     check_writable(out.parent, "--out", "dataset.npz")
     env, settings = environment_of(sources)
     envs = make(env, 1, RECORDED + seed, **settings)

@@ -24,6 +24,7 @@ from spinup.errors import UserError, source_name
 from spinup.runs.display import TELL_EVERY, number
 from spinup.runs.episodes import UNSEEN, check_ends, check_fits, settings_in
 from spinup.runs.files import write_whole
+from spinup.runs.folders import writable
 from spinup.runs.policy import Policy
 
 GIF_WIDTH = 400         # pixels; wider frames are scaled down
@@ -51,7 +52,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
         raise UserError("there is no screen here to open a window on; type --gif FILE, such as --gif watch.gif")
     if gif is not None:
         gif = Path(gif)
-        if gif.suffix.lower() != ".gif" or not os.access(gif.parent, os.W_OK):
+        if gif.suffix.lower() != ".gif" or gif.is_dir() or not (gif.parent.is_dir() and writable(gif.parent)):
             raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a writable folder")
     name = source_name(env)
     with rendered(policy, env, "human" if gif is None else "rgb_array") as game:

@@ -258,3 +258,15 @@ def test_command_records_and_shows_the_card(cli, tmp_path):
     card = cli("record", "--card", str(out))
     assert card.code == 0 and card.out.strip() in done.out and load(out).about["sha256"] in card.out
     assert cli("record").code == 2
+
+
+# Catches: the working folder that is read in place of a source without a name; a link that becomes a file.
+@pytest.mark.parametrize("sources, out, words", [
+    (["random:CartPole-v1", ""], "a.npz", "a source has no name"), (["replay:"], "a.npz", "a source has no name"),
+    (["random:CartPole-v1"], "link.npz", "exists; choose another file, such as link_2.npz"),
+    (["random:CartPole-v1"], ".npz", "is not a name such as a.npz; choose another file, such as dataset.npz")])
+def test_sources_need_names_and_the_file_must_be_new(sources, out, words, tmp_path):
+    (tmp_path / "link.npz").symlink_to(tmp_path / "missing.npz")
+    with pytest.raises(UserError, match=words):
+        record(sources, tmp_path / out, **SETTINGS)
+    assert (tmp_path / "link.npz").is_symlink() and len([*tmp_path.iterdir()]) == 1
