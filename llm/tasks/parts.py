@@ -64,9 +64,9 @@ def same_parts(before: list[str] | None, parts: Mapping[str, Any], taken: Collec
     if before is None:
         wanted = measure.partition("held_out_reward_")[2]
         if wanted and wanted not in parts:
-            raise UserError(f"the task has the measure {measure}, but its reward has the parts "
-                            f"{', '.join(parts) or 'none'}; return a part named {wanted}, or choose the measure "
-                            "held_out_reward")
+            raise UserError(f"the task has the measure {measure}, but its reward has "
+                            f"{'the parts ' * bool(parts)}{', '.join(parts) or 'no parts'}; return a part named "
+                            f"{wanted}, or choose the measure held_out_reward")
         for name in parts:
             if f"reward_{name}" in taken:
                 raise UserError(f"the reward has a part named {name}, but reward_{name} is another column of the run; "

@@ -130,8 +130,8 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], list[str], list[st
 
 
 def name_datasets(runs: Sequence[Trained]) -> None:
-    """Name the dataset of each run: by the path of its first run, with a part of its checksum if another dataset had
-    the same path."""
+    """Name the dataset of each run by the setting `data` of the first run that used it. Add a part of the checksum if
+    another dataset had the same path."""
     paths: dict[str, str] = {}
     for run in runs:
         paths.setdefault(run.dataset, str(run.about["config"].get("data", "")))

@@ -104,17 +104,15 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
 
 def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path,
             named: bool = False) -> dict[Algorithm, RunConfig]:
-    """Return the algorithms that can train in an environment, or on a task, with their settings. Algorithms that learn
-    from a dataset cannot.
-
-    Print the reason for each of the others; unless `named`, omit it if the actions, the observations or the missing
-    dataset is the reason. UserError if the environment cannot be made.
+    """Return the algorithms that can train in an environment, or on a task, with their settings. Print why each
+    of the other algorithms cannot. Without `named`, print nothing if the reason is the actions or the observations, or
+    that the algorithm learns from a dataset. UserError if the environment cannot be made.
     """
     fit: dict[Algorithm, RunConfig] = {}
     for algorithm in found:
         kinds, about = set(registry.family(algorithm).kinds(env)), algorithm.about
         without = f"without {algorithm.method} in {env}:"
-        unfit = [f"its {key} must be {' or '.join(about[key])}" for key in ("actions", "observations")
+        unfit = [f"it supports only {' or '.join(about[key])} {key}" for key in ("actions", "observations")
                  if kinds and kinds.isdisjoint(about.get(key, kinds))]
         if issubclass(algorithm.load().Config, OfflineConfig):
             unfit = ["it learns from a dataset; `spinup bench paper offline` compares such algorithms"]

@@ -80,7 +80,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
 def short_of_warmup(config: RunConfig) -> list[str]:
     """Return a warning if a run of a transformer ends before its learning rate has risen to `--lr`; otherwise []."""
     ours = type(config).__module__.startswith("llm.algos.")               # a user's method may not use it
-    warmup, frozen = getattr(config, "warmup", 0), getattr(config, "value_warmup", 0)      # frozen: before the policy's
+    warmup, frozen = getattr(config, "warmup", 0), getattr(config, "value_warmup", 0)      # frozen: first updates
     if not ours or warmup <= config.total_steps - frozen:
         return []
     after = f" minus --value-warmup {frozen}" * (frozen > 0)

@@ -59,7 +59,7 @@ def test_reason_is_printed_for_each_named_algorithm_that_cannot_train(tmp_path, 
     found = serving([find(name) for name in ("td3", "bc", "rl2", "dqn")], "CartPole-v1", 1024, tmp_path, named=True)
     assert [algorithm.name for algorithm in found] == ["dqn"]
     assert capsys.readouterr().out == (
-        "without td3 in CartPole-v1: its actions must be Box\n"
+        "without td3 in CartPole-v1: it supports only Box actions\n"
         "without bc in CartPole-v1: it learns from a dataset; `spinup bench paper offline` compares such algorithms\n"
         "without rl2 in CartPole-v1: --total-steps 1024 is less than one batch of 4096 steps\n")
 
