@@ -46,8 +46,8 @@ class Overlap:
         self.left = CHECKED
 
     def check(self, problems: list[Any], say: Callable[[str], None]) -> list[Any]:
-        """Return these training problems. If some of them are held out, call `say` with a warning. Only the
-        first `CHECKED` problems of a run are compared."""
+        """Return these training problems. If some of them are held out, call `say` with a warning. Only the first
+        `CHECKED` problems of a run are compared."""
         some = problems[:self.left] if self.known else []
         self.left -= len(some)
         if both := sum(contents(p) in self.known for p in some):

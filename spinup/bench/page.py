@@ -139,8 +139,8 @@ def table_rows(rows: Sequence[Sequence[str]]) -> str:
     """Return the rows of a table as HTML. A column of words or code is left-aligned, one of numbers right-aligned.
     Long text is wrapped."""
     words, tags = wordy(rows), ["th", *["td"] * (len(rows) - 1)]
-    return "".join("<tr>" + "".join(f"<{tag}{kind(cell, wordy)}>{marked(cell)}</{tag}>"
-                                    for cell, wordy in zip(row, words, strict=True)) + "</tr>"
+    return "".join("<tr>" + "".join(f"<{tag}{kind(cell, text)}>{marked(cell)}</{tag}>"
+                                    for cell, text in zip(row, words, strict=True)) + "</tr>"
                    for tag, row in zip(tags, rows, strict=True))
 
 

@@ -9,7 +9,7 @@ import math
 import sys
 import tomllib
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from csv import DictWriter
@@ -104,8 +104,8 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
 
 def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path,
             named: bool = False) -> dict[Algorithm, RunConfig]:
-    """Return the algorithms that can train in an environment, or on a task, with their settings. Print why each
-    of the other algorithms cannot. Without `named`, print nothing if the reason is the actions or the observations, or
+    """Return the algorithms that can train in an environment, or on a task, with their settings. Print why each of
+    the other algorithms cannot. Without `named`, print nothing if the reason is the actions or the observations, or
     that the algorithm learns from a dataset. UserError if the environment cannot be made.
     """
     fit: dict[Algorithm, RunConfig] = {}
@@ -116,9 +116,9 @@ def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path,
                  if kinds and kinds.isdisjoint(about.get(key, kinds))]
         if issubclass(algorithm.load().Config, OfflineConfig):
             unfit = ["it learns from a dataset; `spinup bench paper offline` compares such algorithms"]
-        if unfit and named:
-            print(without, unfit[0])
         if unfit:
+            if named:
+                print(without, unfit[0])
             continue
         name = safe(f"{algorithm.method}_{env}")
         settings = {"total_steps": steps, "threads": 1, "log_dir": str(folder), "exp_name": name, "quiet": True}
@@ -149,11 +149,11 @@ def evaluate(directories: Sequence[Path], workers: int) -> int:
     tell = tell_progress(f"evaluating {len(coming)} policies", len(coming), bool(coming))
     processes = min(workers, len(coming) // EACH)
     with ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext() as pool:
-        found = as_completed([pool.submit(evaluation, each) for each in coming]) if pool else map(evaluation, coming)
+        jobs = [pool.submit(evaluation, each) for each in coming] if pool else []
+        found = (job.result() for job in as_completed(jobs)) if pool else map(evaluation, coming)
         failed = 0
         try:
-            for done, one in enumerate(found, 1):
-                directory, text, why = one.result() if isinstance(one, Future) else one
+            for done, (directory, text, why) in enumerate(found, 1):
                 if why:
                     print(f"not evaluated: {describe(directory)}: {why}", file=sys.stderr)
                     failed = 1

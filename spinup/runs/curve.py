@@ -145,8 +145,8 @@ def figure(panels: int = 1, curves: int = 1) -> tuple["Figure", list["Axes"]]:
 
 
 def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) -> int:
-    """Add the x axis and the legend, or a note if there is nothing to plot. Return the number of lines
-    of a legend below the axes, 0 without one; the figure must become higher by as many."""
+    """Add the x axis and the legend, or a note if there is nothing to plot. Return the number of lines of a
+    legend below the axes, 0 without one; the figure must become higher by as many."""
     from matplotlib.ticker import EngFormatter
     from matplotlib.transforms import ScaledTranslation
     axes.set_xlabel(xlabel)

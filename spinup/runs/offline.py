@@ -143,7 +143,7 @@ def of_actions(actions: np.ndarray, space: Space) -> bool:
     if actions.shape[1:] != shape_of_actions(space):
         return False
     if isinstance(space, Box):
-        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        low, high = (ends.reshape(-1).astype(np.float64) for ends in (space.low, space.high))
         width = high - low
         slack = ROUNDING * np.where(np.isfinite(width), width, 0)
         within = (actions >= low - slack) & (actions <= high + slack)

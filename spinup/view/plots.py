@@ -43,8 +43,8 @@ def _natural(text: str) -> list[str | int]:
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str, str], dict[str, list[Curves]]]:
     """Return the panels of a figure: (environment, measure, unit of a step) -> label -> runs of one curve. A label is
-    an algorithm or a folder name. Equal folder names get as many parent folders in front as they
-    need to differ. Other names in the same parent folder get as many. UserError for an unknown group."""
+    an algorithm or a folder name. Equal folder names get as many parent folders in front as they need to differ. Other
+    names in the same parent folder get as many. UserError for an unknown group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:
@@ -78,8 +78,8 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
         if not found:
             raise ValueError
     except (OSError, csv.Error, KeyError, TypeError, ValueError):
-        raise UserError(f"--beside {path} holds no curves; give a CSV file whose first line is "
-                        "env,algorithm,source,steps,value, and numbers below 1e30 in the last two columns") from None
+        raise UserError(f"--beside {path} holds no curves; give a CSV file whose first line is env,algorithm,source,"
+                        f"steps,value, and numbers below {LARGEST:g} in the last two columns") from None
     return {key: (np.array(sorted(points))[:, 0], np.array(sorted(points))[:, 1]) for key, points in found.items()}
 
 

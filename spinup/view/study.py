@@ -142,6 +142,9 @@ def open_study(plan: Plan) -> "Study":
     """Open the study, or create it with the settings of the user as its first trial. UserError if it is another study,
     or the folder holds trials of another one."""
     import optuna
+    if (file := plan.folder / "best.toml").is_dir():
+        raise UserError(f"{describe(file)} is a folder, and the best settings need this name; rename it, or choose "
+                        "another --exp-name")
     trained = any(plan.folder.glob("trial_*"))                            # before the lock: a study precedes its trials
     lost = UserError(f"{describe(plan.folder)} holds the trials of a study that is not in {plan.storage}; give the "
                      "--storage of that study, or choose another --exp-name")

@@ -209,9 +209,8 @@ class Tuning:
             trial.set_user_attr("measure", self.measure)
             self.study.tell(trial, value, self.states.PRUNED if value is None else self.states.COMPLETE)
             self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)
-            file = self.plan.folder / "best.toml"
-            if value is not None and self.study.best_trial.number == trial.number and not file.is_dir():
-                write_whole(file, self.best_toml().encode())
+            if value is not None and self.study.best_trial.number == trial.number:
+                write_whole(self.plan.folder / "best.toml", self.best_toml().encode())
         self.say(f"{self.progress()}   trial_{trial.number}   {said}   {in_words(texts)}")
 
     def best_toml(self) -> str:
@@ -232,18 +231,13 @@ class Tuning:
         return "\n".join(lines) + "\n"
 
     def tell_best(self) -> int:
-        """Print the best trial, and the command that trains with its settings. Return 1 if no trial has a result.
-        UserError if best.toml is a folder."""
+        """Print the best trial, and the command that trains with its settings. Return 1 if no trial has a result."""
         if not self.count(self.states.COMPLETE):
             self.say("no trial has a result; choose a longer --total-steps, or other ranges, such as smaller learning "
                      "rates")
             return 1
         best, algorithm, file = self.study.best_trial, self.plan.algorithm.name, self.plan.folder / "best.toml"
-        folder = self.plan.folder / f"trial_{best.number}" / f"trial_{best.number}_s{self.plan.seeds[0]}"
-        self.measure = best.user_attrs.get("measure") or read_result(folder).get("measure", "result")
-        if file.is_dir():
-            raise UserError(f"{describe(file)} is a folder, and the best settings need this name; rename it, and type "
-                            "the same command")
+        self.measure = best.user_attrs.get("measure", "result")           # no trial in this process
         with self.plan.lock():                                            # an earlier process may not have written it
             self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)
             found = self.best_toml().encode()

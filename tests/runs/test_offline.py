@@ -2,6 +2,7 @@
 import errno
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -187,6 +188,9 @@ def test_tolerance_of_actions_depends_on_their_range():
     assert fits(small, 1e-3, -1.0005e-3) and not fits(small, 1.9e-3)
     assert fits(large, np.nextafter(np.float32(1e5), np.float32(np.inf))) and not fits(large, 1.01e5)
     assert fits(open_ended, 1e9) and not fits(open_ended, -1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")                                    # the range does not fit into float32
+        assert fits(Box(-3e38, 3e38, (1,)), 1e30)
 
 
 def test_actions_without_numbers_are_refused(cli, tmp_path):
